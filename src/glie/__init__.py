@@ -1,0 +1,52 @@
+"""glie: store and search late-interaction page embeddings in about a kilobyte a page.
+
+codec = glie.Codec(k=4)
+index = glie.Index.create("my.glie", codec)
+index.add(glie.Pages(arrays, ids=ids))
+hits = index.search(queries, top=10)
+"""
+
+from glie.codec.codec import Codec
+from glie.codec.codes import Codes
+from glie.codec.config import CodecConfig
+from glie.errors import (
+    CorruptIndexError,
+    DatasetError,
+    DocumentError,
+    EncoderError,
+    GlieError,
+    IdError,
+    IndexFolderError,
+    InputError,
+    LockedError,
+    MissingExtraError,
+    VectorError,
+)
+from glie.index.index import Index, IndexInfo
+from glie.pages import Pages, Queries
+from glie.search import Cost, Hits
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Codec",
+    "CodecConfig",
+    "Codes",
+    "CorruptIndexError",
+    "Cost",
+    "DatasetError",
+    "DocumentError",
+    "EncoderError",
+    "GlieError",
+    "Hits",
+    "IdError",
+    "Index",
+    "IndexFolderError",
+    "IndexInfo",
+    "InputError",
+    "LockedError",
+    "MissingExtraError",
+    "Pages",
+    "Queries",
+    "VectorError",
+]

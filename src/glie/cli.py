@@ -1,0 +1,469 @@
+"""The command line: each verb parses, calls the library, and prints."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import rich
+import rich.console
+import rich.markup
+import rich.progress
+import rich.table
+import typer
+
+import glie
+from glie.errors import DocumentError, EncoderError, GlieError, InputError
+
+if TYPE_CHECKING:
+    from glie.encoders import Encoder
+    from glie.ingest import Report, Step
+
+DONE_WITH_PROBLEMS = 3  # the exit code when some files could not be read
+
+app = typer.Typer(
+    name="glie",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="""Search documents by late interaction, from about a kilobyte a page.
+
+    glie index reports/ --to reports.glie
+
+    glie search reports.glie "capital expenditure in 2018"
+    """,
+)
+errors = rich.console.Console(stderr=True, highlight=False)
+
+IndexPath = Annotated[Path, typer.Argument(metavar="INDEX", help="An index folder.")]
+Documents = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="DOCUMENTS...",
+        help="Files or folders: PDF, PNG, JPEG, TIFF, WebP, text, Markdown.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")]
+KeepImages = Annotated[
+    bool, typer.Option("--keep-images", help="Keep a small picture of every page in the index.")
+]
+Ocr = Annotated[
+    bool, typer.Option(help="Read pages without text by OCR, where glie\\[ocr] is installed.")
+]
+
+
+@app.command("index")
+def index_documents(
+    documents: Documents,
+    to: Annotated[Path, typer.Option("--to", metavar="INDEX", help="The index folder to make.")],
+    k: Annotated[
+        int | None,
+        typer.Option(help="Vectors stored a page: 260 bytes each.  [default: 4]", min=1),
+    ] = None,
+    encoder: Annotated[
+        str | None,
+        typer.Option(help="minilm, minilm-384, or a folder with a transformers text model."),
+    ] = None,
+    keep_images: KeepImages = False,
+    ocr: Ocr = True,
+    as_json: Json = False,
+) -> None:
+    """Make an index of documents. Run it again to take in what is new or has changed.
+
+    Files that cannot be read are listed at the end, the rest is indexed, and the exit code is 3.
+    """
+    if (to / "manifest.json").exists():
+        index = glie.Index.open(to)
+        if k is not None and k != index.codec.k:
+            raise InputError(f"{to}: it stores k={index.codec.k} vectors a page, not {k}")
+        engine = _encoder_of(index, encoder)
+    else:
+        from glie.documents import find_documents
+
+        if not find_documents(documents):
+            raise DocumentError(f"{documents[0]}: no documents there (PDF, image, text, Markdown)")
+        codec = glie.Codec(k=k)
+        engine = _load_encoder(encoder)
+        index = glie.Index.create(
+            to, codec, encoder={"name": engine.name, "revision": engine.revision}
+        )
+    _ingest(index, engine, documents, keep_images, ocr, as_json)
+
+
+@app.command()
+def add(
+    index_path: IndexPath,
+    documents: Documents,
+    keep_images: KeepImages = False,
+    ocr: Ocr = True,
+    as_json: Json = False,
+) -> None:
+    """Add documents to an index; those it already has are skipped unless they changed."""
+    index = glie.Index.open(index_path)
+    _ingest(index, _encoder_of(index, None), documents, keep_images, ocr, as_json)
+
+
+@app.command()
+def search(
+    index_path: IndexPath,
+    question: Annotated[str, typer.Argument(help="What you want to know.")],
+    top: Annotated[int, typer.Option(help="How many pages to show.", min=1)] = 10,
+    document: Annotated[
+        list[str] | None,
+        typer.Option(help="Only pages of this document; may be given several times."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Find the pages that answer a question."""
+    index = glie.Index.open(index_path)
+    where = {"document": document} if document else None
+    began = time.perf_counter()
+    if len(index):
+        vectors = _encoder_of(index, None).encode_queries([question])
+        encoded = time.perf_counter()
+        hits = index.search(vectors, top=top, where=where)[0]
+    else:
+        encoded = began
+        hits = glie.Hits([], [], [], glie.Cost(0, 0, 0, 0.0))
+    shown: list[dict[str, Any]] = [
+        {
+            "rank": rank,
+            "id": page_id,
+            "score": round(score, 6),
+            "document": metadata.get("document"),
+            "page": metadata.get("page"),
+            "path": metadata.get("path"),
+            "snippet": _snippet(metadata, question),
+            "metadata": metadata,
+        }
+        for rank, (page_id, score, metadata) in enumerate(
+            zip(hits.ids, hits.scores, hits.metadata, strict=True), start=1
+        )
+    ]
+    if as_json:
+        _print_json(
+            {
+                "index": str(index_path),
+                "query": question,
+                "hits": shown,
+                "cost": {**dataclasses.asdict(hits.cost), "encode_seconds": encoded - began},
+            }
+        )
+        return
+    if not shown:
+        print("no pages: the index is empty" if not len(index) else "no pages match")
+        return
+    from glie.snippet import mark
+
+    table = rich.table.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("score", justify="right", no_wrap=True)
+    table.add_column("page", style="cyan", overflow="fold", max_width=40)
+    table.add_column("text", overflow="fold", ratio=1)
+    for hit in shown:
+        text = mark(rich.markup.escape(hit["snippet"]), question) or "[dim](no text to show)[/dim]"
+        table.add_row(f"{hit['score']:.2f}", rich.markup.escape(hit["id"]), text)
+    rich.print(table)
+    cost = hits.cost
+    rich.print(
+        f"[dim]{_count(cost.pages_scanned, 'page')} scanned, {_bytes(cost.bytes_read)} read, "
+        f"{cost.seconds * 1000:.1f} ms (and {(encoded - began) * 1000:.0f} ms to load the encoder "
+        "and read the question)[/dim]"
+    )
+
+
+@app.command()
+def delete(
+    index_path: IndexPath,
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="DOCUMENTS...",
+            help="Documents (their name or path), or single pages (report.pdf#3).",
+        ),
+    ],
+    as_json: Json = False,
+) -> None:
+    """Delete documents or pages from an index. `compact` then frees their space."""
+    from glie.ingest import pages_of
+
+    index = glie.Index.open(index_path)
+    with index.writing():
+        deleted = index.delete(pages_of(index, names))
+    if as_json:
+        _print_json({"deleted": deleted, "pages": len(index)})
+    else:
+        print(f"{_count(deleted, 'page')} deleted, {_count(len(index), 'page')} left")
+
+
+@app.command()
+def compact(index_path: IndexPath, as_json: Json = False) -> None:
+    """Rewrite an index without its deleted pages."""
+    index = glie.Index.open(index_path)
+    before = index.info()
+    index.compact()
+    after = index.info()
+    if as_json:
+        _print_json({"pages": after.pages, "bytes_before": before.bytes, "bytes": after.bytes})
+    else:
+        print(f"{_bytes(before.bytes)} before, {_bytes(after.bytes)} now")
+
+
+@app.command()
+def info(
+    index_path: IndexPath,
+    documents: Annotated[bool, typer.Option("--documents", help="List the documents.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show what an index holds and what it weighs."""
+    from glie.ingest import known_documents
+
+    index = glie.Index.open(index_path)
+    facts = index.info()
+    known = known_documents(index)
+    per_page = facts.bytes / facts.pages if facts.pages else None
+    ratio = facts.uncompressed_bytes / facts.bytes if facts.pages else None
+    if as_json:
+        listed = {name: len(document.ids) for name, document in known.items()}
+        _print_json(
+            {
+                **dataclasses.asdict(facts),
+                "path": str(index_path),
+                "bytes_per_page": per_page,
+                "compression": ratio,
+                "documents": listed if documents else len(known),
+            }
+        )
+        return
+    table = rich.table.Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="dim")
+    table.add_column()
+    rows = [
+        ("pages", f"{facts.pages:,} in {_count(len(known), 'document')}"),
+        ("deleted", f"{facts.deleted:,}" + (" (compact frees them)" if facts.deleted else "")),
+        ("encoder", facts.encoder or "not recorded"),
+        ("codec", f"k = {facts.k}" + (f", D = {facts.dim}" if facts.dim else "")),
+        ("on disk", _bytes(facts.bytes) + f" in {_count(facts.segments, 'segment')}"),
+    ]
+    if per_page and ratio:
+        rows.append(("a page", f"{per_page:,.0f} bytes, codes {facts.code_bytes_per_page:,}"))
+        rows.append(
+            (
+                "vectors",
+                f"{facts.vectors:,}, {_bytes(facts.uncompressed_bytes)} at 2 bytes a number",
+            )
+        )
+        rows.append(("compression", f"{ratio:,.1f} times"))
+    for row in rows:
+        table.add_row(*row)
+    rich.print(table)
+    if documents:
+        for name, document in known.items():
+            print(f"{len(document.ids):6,} {name}")
+
+
+@app.command()
+def evaluate(
+    datasets: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="DATASET...",
+            help="Folders with corpus.jsonl, queries.jsonl and qrels/test.tsv (the BEIR shape).",
+        ),
+    ],
+    k: Annotated[str, typer.Option(help="Budgets: vectors a page.")] = "2,4,8,16,32,64",
+    encoder: Annotated[str | None, typer.Option(help="As for `index`.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Measure what compression costs: nDCG@5 of raw and normalised k-means at each budget."""
+    from glie.evaluation import Row, load, sweep
+
+    budgets = _budgets(k)
+    loaded = [load(path) for path in datasets]
+    engine = _load_encoder(encoder)
+    rows: list[Row] = []
+    for dataset in loaded:
+        with errors.status(dataset.name) as status:
+            rows.extend(sweep(dataset, engine, budgets, lambda what: status.update(what)))
+    if as_json:
+        _print_json([row._asdict() for row in rows])
+        return
+    for dataset in loaded:
+        mine = [row for row in rows if row.dataset == dataset.name]
+        ceiling = mine[-1].ndcg_at_5
+        title = (
+            f"{dataset.name}: {len(dataset.pages):,} pages, {len(dataset.queries):,} questions; "
+            f"uncompressed nDCG@5 {ceiling:.3f} at {mine[-1].bytes_per_page:,.0f} bytes a page"
+        )
+        table = rich.table.Table(title=title, title_justify="left", box=None, pad_edge=False)
+        for heading in ("k", "bytes a page", "raw", "normalised", "gain", "of uncompressed"):
+            table.add_column(heading, justify="right")
+        for raw, normalised in zip(mine[:-1:2], mine[1::2], strict=True):
+            table.add_row(
+                str(raw.k),
+                f"{raw.bytes_per_page:,.0f}",
+                f"{raw.ndcg_at_5:.3f}",
+                f"{normalised.ndcg_at_5:.3f}",
+                f"{normalised.ndcg_at_5 - raw.ndcg_at_5:+.3f}",
+                f"{normalised.ndcg_at_5 / ceiling:.1%}",
+            )
+        rich.print(table)
+
+
+def _ingest(
+    index: glie.Index,
+    encoder: Encoder,
+    documents: list[Path],
+    keep_images: bool,
+    ocr: bool,
+    as_json: bool,
+) -> None:
+    from glie.ingest import ingest, ocr_hint
+
+    began = time.perf_counter()
+    with _progress_bar() as show:
+        report = ingest(index, encoder, documents, keep_images=keep_images, ocr=ocr, progress=show)
+    seconds = time.perf_counter() - began
+    facts = index.info()
+    if as_json:
+        _print_json(
+            {
+                **dataclasses.asdict(report),
+                "seconds": seconds,
+                "pages": facts.pages,
+                "bytes": facts.bytes,
+            }
+        )
+    else:
+        _print_report(report, facts, seconds)
+    hint = ocr_hint(report)
+    if hint:
+        errors.print(rich.markup.escape(hint), style="yellow", soft_wrap=True)
+    for problem in report.problems:
+        errors.print(rich.markup.escape(problem), style="red", soft_wrap=True)
+    if report.problems:
+        raise typer.Exit(DONE_WITH_PROBLEMS)
+
+
+def _print_report(report: Report, facts: glie.IndexInfo, seconds: float) -> None:
+    parts = [f"{_count(report.documents_added, 'document')} added"]
+    if report.documents_changed:
+        parts.append(f"{report.documents_changed} changed")
+    if report.documents_unchanged:
+        parts.append(f"{report.documents_unchanged} unchanged")
+    read = f" ({report.pages_by_ocr} read by OCR)" if report.pages_by_ocr else ""
+    rate = f", {report.pages_added / seconds:.1f} a second" if report.pages_added else ""
+    print(
+        f"{', '.join(parts)}: {_count(report.pages_added, 'page')}{read} in {seconds:.1f} s{rate}"
+    )
+    if facts.pages:
+        print(
+            f"the index holds {_count(facts.pages, 'page')} in {_bytes(facts.bytes)}, "
+            f"{facts.bytes / facts.pages:,.0f} bytes a page; their "
+            f"{facts.vectors:,} vectors would take {_bytes(facts.uncompressed_bytes)}"
+        )
+
+
+@contextmanager
+def _progress_bar() -> Iterator[Any]:
+    columns = (
+        rich.progress.TextColumn("{task.completed}/{task.total} documents"),
+        rich.progress.BarColumn(),
+        rich.progress.TextColumn("{task.fields[pages]} pages, {task.fields[rate]:.1f} a second"),
+        rich.progress.TimeRemainingColumn(),
+        rich.progress.TextColumn("{task.fields[document]}", style="dim"),
+    )
+    began = time.perf_counter()
+    with rich.progress.Progress(*columns, console=errors, transient=True) as bar:
+        task = bar.add_task("", total=None, pages=0, rate=0.0, document="")
+
+        def show(step: Step) -> None:
+            bar.update(
+                task,
+                total=step.documents,
+                completed=step.documents_done,
+                pages=step.pages_done,
+                rate=step.pages_done / max(time.perf_counter() - began, 1e-9),
+                document=rich.markup.escape(step.document),
+            )
+
+        yield show
+
+
+def _load_encoder(name: str | None) -> Encoder:
+    from glie.encoders import load_encoder
+
+    with errors.status("loading the encoder"):
+        return load_encoder(name)
+
+
+def _encoder_of(index: glie.Index, asked: str | None) -> Encoder:
+    """The encoder that made the index; another one is refused."""
+    from glie.ingest import check_encoder
+
+    recorded = index.encoder
+    if recorded is None:
+        raise EncoderError(
+            f"{index.path}: its vectors come from an encoder that it does not name; search it in "
+            "Python with glie.Index.open(...).search(vectors)"
+        )
+    encoder = _load_encoder(asked or recorded["name"])
+    check_encoder(index, encoder)
+    return encoder
+
+
+def _snippet(metadata: dict[str, Any], question: str) -> str:
+    """Where the page answers, read from its file; empty when that is gone or is a picture."""
+    from glie.documents import page_text
+    from glie.snippet import best_snippet
+
+    try:
+        return best_snippet(page_text(Path(metadata["path"]), metadata["page"]), question)
+    except (KeyError, TypeError, IndexError, OSError, GlieError):
+        return ""
+
+
+def _budgets(text: str) -> list[int]:
+    try:
+        budgets = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"--k: expected numbers like 2,4,8, found {text!r}") from None
+    if not budgets or min(budgets) < 1:
+        raise InputError(f"--k: expected numbers of at least 1, found {text!r}")
+    return budgets
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _bytes(number: int) -> str:
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
+        if number >= size:
+            return f"{number / size:.1f} {unit}"
+    return f"{number} bytes"
+
+
+def _print_json(value: Any) -> None:
+    print(json.dumps(value, indent=1, ensure_ascii=False))
+
+
+def main() -> None:
+    """The entry point: an error is one line, and a non-zero exit code."""
+    try:
+        app()
+    except GlieError as error:
+        errors.print(f"glie: {rich.markup.escape(' '.join(str(error).split()))}", soft_wrap=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        errors.print("glie: interrupted; what was committed is kept")
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of our output went away
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)

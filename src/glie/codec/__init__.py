@@ -1,0 +1,1 @@
+"""From a page's vectors to the few that are stored."""

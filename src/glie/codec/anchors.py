@@ -1,0 +1,52 @@
+"""Spherical anchoring: per-page centroids, projected back to where the encoder puts its vectors.
+
+A mean of unit vectors lies inside the sphere, so it understates every inner product; its norm
+records how spread its cluster was (the objective equals the sum of n_j (1 - |c_j|^2)). The
+projection removes the understatement; the norm is kept beside it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from glie.codec.codes import Codes
+from glie.codec.config import CodecConfig
+from glie.errors import VectorError
+from glie.kernels.kmeans import Clusters, kmeans
+from glie.pages import Pages
+
+MAX_VECTORS = np.iinfo(np.uint16).max  # a count is stored in 16 bits
+SMALLEST_NORM = 1e-4  # below it, the direction of a mean of float32 vectors is rounding noise
+
+
+def cluster(pages: Pages, config: CodecConfig) -> Clusters:
+    """Raw k-means of every page."""
+    longest = int(pages.lengths.argmax()) if len(pages) else 0
+    if len(pages) and pages.lengths[longest] > MAX_VECTORS:
+        raise VectorError(
+            f"page {pages.ids[longest]!r}: {pages.lengths[longest]} vectors, at most "
+            f"{MAX_VECTORS} fit a code; split the page"
+        )
+    return kmeans(
+        pages.vectors,
+        pages.offsets,
+        config.k,
+        restarts=config.restarts,
+        iterations=config.iterations,
+        seed=config.seed,
+    )
+
+
+def anchor(pages: Pages, clusters: Clusters) -> Codes:
+    """The centroids on the sphere, with the norm and the count of each cluster."""
+    norms = np.linalg.norm(clusters.centroids, axis=2)
+    real = clusters.counts > 0
+    vectors = clusters.centroids / np.where(norms > SMALLEST_NORM, norms, 1)[..., None]
+    # Opposite vectors can cancel out. Their mean points nowhere: a member of the cluster stands in.
+    for page, slot in np.argwhere(real & (norms <= SMALLEST_NORM)):
+        rows, centroids = pages[int(page)], clusters.centroids[page][real[page]]
+        nearest = (rows @ centroids.T - (centroids**2).sum(axis=1) / 2).argmax(axis=1)
+        vectors[page, slot] = rows[int((nearest == slot).argmax())]
+    return Codes(
+        vectors, norms.astype(np.float16), clusters.counts.astype(np.uint16), list(pages.ids)
+    )

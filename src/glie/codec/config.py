@@ -1,0 +1,49 @@
+"""The codec's settings. The dial is k; everything else has a default that was measured."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from glie.errors import InputError
+
+MAX_K = 4096
+
+
+@dataclasses.dataclass(frozen=True)
+class CodecConfig:
+    """k stored vectors a page, and how they are found."""
+
+    k: int = 4
+    restarts: int = 2
+    iterations: int = 20  # Lloyd's; more lowers the objective by less than 0.1%
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, low, high in (
+            ("k", 1, MAX_K),
+            ("restarts", 1, 1000),
+            ("iterations", 1, 10_000),
+            ("seed", 0, 2**63 - 1),
+        ):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+                raise InputError(
+                    f"codec setting {name}: expected a whole number from {low} to {high}, "
+                    f"found {value!r}"
+                )
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, settings: Mapping[str, Any]) -> CodecConfig:
+        known = {field.name for field in dataclasses.fields(cls)}
+        unknown = sorted(set(settings) - known)
+        if unknown:
+            raise InputError(
+                f"codec settings: {', '.join(unknown)} is unknown to this version of glie; "
+                "upgrade it to read this codec"
+            )
+        return cls(**settings)

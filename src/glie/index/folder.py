@@ -1,0 +1,226 @@
+"""The folder of an index: its manifest, replaced atomically, its files, and its one writer.
+
+A change becomes visible when the manifest is renamed into place, and not before: a process
+killed at any moment leaves the state of the last commit, and files that no manifest names. Those
+are removed by the next writer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import filelock
+
+from glie.errors import CorruptIndexError, IndexFolderError, InputError, LockedError
+from glie.index.format import VERSION, checksum, damaged
+
+MANIFEST = "manifest.json"
+SEGMENTS = "segments"
+LOCK = "lock"
+WRITER = "writer.json"
+FORMAT = "glie-index"
+
+
+@dataclasses.dataclass(frozen=True)
+class SegmentEntry:
+    """What the manifest says of one segment. Files are named by numbers, never by paths."""
+
+    number: int  # segments/NNNNNNNN.seg
+    pages: int
+    checksum: int  # of the segment's header, which holds those of its sections
+    images: int | None = None  # segments/NNNNNNNN.img
+    tombstones: int | None = None  # segments/NNNNNNNN.del
+    deleted: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+    """The committed state of an index."""
+
+    codec: Mapping[str, Any]
+    encoder: Mapping[str, Any] | None = None
+    dim: int | None = None
+    generation: int = 0
+    next_number: int = 1
+    segments: tuple[SegmentEntry, ...] = ()
+
+    def to_json(self) -> str:
+        body = {"format": FORMAT, "version": VERSION, **dataclasses.asdict(self)}
+        return json.dumps({**body, "checksum": _digest(body)}, indent=1, ensure_ascii=False)
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest:
+        path = folder / MANIFEST
+        try:
+            body = json.loads(path.read_bytes())
+            found = body.pop("checksum")
+            name, version = body.pop("format"), body.pop("version")
+        except FileNotFoundError:
+            what = "is not an index (no manifest.json)" if folder.exists() else "does not exist"
+            raise IndexFolderError(
+                f"{folder}: {what}; make one with `glie index DOCUMENTS --to {folder}`"
+            ) from None
+        except NotADirectoryError:
+            raise IndexFolderError(f"{folder}: a file; an index is a folder") from None
+        except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+            raise damaged(path, "it is not the JSON of an index") from None
+        if name != FORMAT:
+            raise damaged(path, f"format {name!r}, expected {FORMAT!r}")
+        if version != VERSION:
+            raise CorruptIndexError(
+                f"{path}: written in format version {version!r}, this glie reads {VERSION}; "
+                "upgrade glie"
+            )
+        if found != _digest({"format": name, "version": version, **body}):
+            raise damaged(path, "it does not match its checksum")
+        try:
+            segments = tuple(SegmentEntry(**entry) for entry in body.pop("segments"))
+            return cls(**body, segments=segments)
+        except TypeError as error:
+            raise damaged(path, str(error)) from None
+
+
+def _digest(body: Mapping[str, Any]) -> str:
+    canonical = json.dumps(body, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return f"{checksum(canonical.encode()):016x}"
+
+
+class Folder:
+    """Paths, locking and durable writes inside one index folder."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    def file(self, number: int, kind: str) -> Path:
+        return self.path / SEGMENTS / f"{number:08d}.{kind}"
+
+    def make(self, manifest: Manifest) -> None:
+        """A new index, in a folder that is absent or empty."""
+        if self.path.exists() and not self.path.is_dir():
+            raise IndexFolderError(f"{self.path}: a file; an index is a folder")
+        if (self.path / MANIFEST).exists():
+            raise IndexFolderError(
+                f"{self.path}: already an index; add to it with `glie add`, or choose another name"
+            )
+        # what an interrupted creation leaves does not count
+        leftovers = {SEGMENTS, LOCK, WRITER, MANIFEST + ".new"}
+        if self.path.exists() and any(p.name not in leftovers for p in self.path.iterdir()):
+            raise IndexFolderError(f"{self.path}: not empty and not an index; choose another name")
+        try:
+            (self.path / SEGMENTS).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise IndexFolderError(f"{self.path}: cannot be made: {error.strerror}") from None
+        with self.writing():
+            self.commit(manifest)
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """Hold the one writer's lock; the system releases it when a process dies."""
+        lock = filelock.FileLock(self.path / LOCK, timeout=0)
+        try:
+            lock.acquire()
+        except filelock.Timeout:
+            raise LockedError(
+                f"{self.path}: {self._holder()} is writing; try again later"
+            ) from None
+        except OSError as error:
+            raise IndexFolderError(f"{self.path}: cannot be written: {error.strerror}") from None
+        try:
+            note = {"process": os.getpid(), "host": socket.gethostname(), "since": time.ctime()}
+            with contextlib.suppress(OSError):  # a courtesy to the one who waits, no more
+                (self.path / WRITER).write_text(json.dumps(note))
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                (self.path / WRITER).unlink(missing_ok=True)
+            lock.release()
+
+    def _holder(self) -> str:
+        try:
+            note = json.loads((self.path / WRITER).read_text())
+            return f"process {note['process']} on {note['host']} (since {note['since']})"
+        except (OSError, ValueError, KeyError, TypeError):
+            return "another process"
+
+    def write(self, number: int, kind: str, data: bytes) -> None:
+        """Write a new file and wait until it is on disk."""
+        try:
+            _write_durably(self.file(number, kind), data)
+        except OSError as error:
+            raise IndexFolderError(
+                f"{self.file(number, kind)}: cannot be written: {error.strerror}; the index keeps "
+                "its last committed state"
+            ) from None
+
+    def commit(self, manifest: Manifest) -> None:
+        """Make a state the current one: write beside, wait for the disk, rename over."""
+        new = self.path / (MANIFEST + ".new")
+        try:
+            _sync(self.path / SEGMENTS)
+            _write_durably(new, manifest.to_json().encode())
+            new.replace(self.path / MANIFEST)
+            _sync(self.path)
+        except OSError as error:
+            raise IndexFolderError(
+                f"{self.path}: cannot be written: {error.strerror}; the index keeps its last "
+                "committed state"
+            ) from None
+
+    def remove_strays(self, manifest: Manifest) -> None:
+        """Delete the files that the manifest does not name: superseded, or never committed."""
+        named = {
+            self.file(number, kind).name
+            for entry in manifest.segments
+            for number, kind in (
+                (entry.number, "seg"),
+                (entry.images, "img"),
+                (entry.tombstones, "del"),
+            )
+            if number is not None
+        }
+        for path in (self.path / SEGMENTS).iterdir():
+            if path.name not in named:
+                # some systems refuse while a reader maps it; the next writer tries again
+                with contextlib.suppress(OSError):
+                    path.unlink()
+
+    def size(self) -> int:
+        """Bytes of all files in the folder."""
+        return sum(path.stat().st_size for path in self.path.rglob("*") if path.is_file())
+
+
+def check_encoder(encoder: Mapping[str, Any] | str | None) -> dict[str, Any] | None:
+    """An encoder is recorded by name and revision."""
+    if encoder is None:
+        return None
+    if isinstance(encoder, str):
+        return {"name": encoder, "revision": None}
+    if not isinstance(encoder.get("name"), str):
+        raise InputError(f"encoder: expected a name, or a name and a revision, found {encoder!r}")
+    return {"name": encoder["name"], "revision": encoder.get("revision")}
+
+
+def _write_durably(path: Path, data: bytes) -> None:
+    with open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(folder: Path) -> None:
+    """Make the folder's entries durable, where the system can."""
+    if os.name == "nt":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

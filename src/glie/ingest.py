@@ -1,0 +1,261 @@
+"""A folder of documents into an index: only what changed, and a report of what went wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from glie.documents import (
+    DocumentPage,
+    FoundDocument,
+    find_documents,
+    ocr_available,
+    read_document,
+    small_picture,
+)
+from glie.encoders.base import Encoder
+from glie.errors import DocumentError, EncoderError, IdError
+from glie.index.index import Batch, Index
+from glie.pages import Pages
+
+PAGES_PER_COMMIT = 256  # an interruption loses at most so many pages of work, or one document
+PAGES_PER_ENCODE = 64
+
+
+@dataclasses.dataclass
+class Report:
+    """What an ingestion did."""
+
+    documents_added: int = 0
+    documents_changed: int = 0
+    documents_unchanged: int = 0
+    pages_added: int = 0
+    pages_by_ocr: int = 0
+    pages_without_text: list[str] = dataclasses.field(default_factory=list)
+    problems: list[str] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass
+class _Ready:
+    """A document that has been read and waits to be encoded."""
+
+    digest: str
+    pages: list[DocumentPage]
+    replaces: list[str]
+
+
+@dataclasses.dataclass
+class _Known:
+    """A document that the index holds."""
+
+    path: str
+    digest: str
+    ids: list[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """Where an ingestion is."""
+
+    document: str
+    documents_done: int
+    documents: int
+    pages_done: int
+
+
+Progress = Callable[[Step], None]
+
+
+def ingest(
+    index: Index,
+    encoder: Encoder,
+    paths: Iterable[str | os.PathLike[str]],
+    *,
+    keep_images: bool = False,
+    ocr: bool = True,
+    progress: Progress = lambda step: None,
+) -> Report:
+    """Read, encode and add the documents that are new or have changed, a few hundred pages a
+    commit. A file that cannot be read is reported, and the rest is indexed."""
+    check_encoder(index, encoder)
+    report = Report()
+    with index.writing():
+        known = known_documents(index)
+        found = _named_apart(find_documents(paths), known)
+        if not found:
+            given = ", ".join(str(path) for path in paths)
+            raise DocumentError(f"{given}: no documents there (PDF, image, text or Markdown)")
+        waiting: list[_Ready] = []
+        for done, document in enumerate(found):
+
+            def pages_done(pages: int, name: str = document.name, done: int = done) -> None:
+                progress(Step(name, done, len(found), report.pages_added + pages))
+
+            pages_done(0)
+            ready = _read(document, known.get(document.name), report, ocr=ocr)
+            if ready is not None:
+                waiting.append(ready)
+            last = done + 1 == len(found)
+            if last or sum(len(item.pages) for item in waiting) >= PAGES_PER_COMMIT:
+                _store(index, encoder, waiting, report, keep_images, pages_done)
+                waiting = []
+        progress(Step("", len(found), len(found), report.pages_added))
+    return report
+
+
+def check_encoder(index: Index, encoder: Encoder) -> None:
+    """Refuse to mix the vectors of two encoders."""
+    recorded = index.encoder
+    if recorded is None:
+        raise EncoderError(
+            f"{index.path}: filled with vectors of an unrecorded encoder; add to it with "
+            "Index.add in Python"
+        )
+    if (recorded["name"], recorded["revision"]) != (encoder.name, encoder.revision):
+        raise EncoderError(
+            f"{index.path}: made with encoder {recorded['name']!r} (revision "
+            f"{recorded['revision']}), not {encoder.name!r} (revision {encoder.revision}); use "
+            "that one, or index the documents again"
+        )
+
+
+def known_documents(index: Index) -> dict[str, _Known]:
+    """The documents in the index, by name."""
+    known: dict[str, _Known] = {}
+    for page_id, metadata in index.records():
+        name, path, digest = (metadata.get(key) for key in ("document", "path", "digest"))
+        if isinstance(name, str) and isinstance(path, str) and isinstance(digest, str):
+            known.setdefault(name, _Known(path, digest, [])).ids.append(page_id)
+    return known
+
+
+def pages_of(index: Index, names: Iterable[str]) -> list[str]:
+    """The ids that names stand for: a page id, a document's name, or the path of its file."""
+    known = known_documents(index)
+    by_path = {document.path: document for document in known.values()}
+    ids: list[str] = []
+    for name in names:
+        document = known.get(name) or by_path.get(str(Path(name).resolve()))
+        if document is not None:
+            ids.extend(document.ids)
+        elif name in index:
+            ids.append(name)
+        else:
+            below = str(Path(name).resolve()) + os.sep
+            inside = [i for path, d in by_path.items() if path.startswith(below) for i in d.ids]
+            if not inside:
+                raise IdError(
+                    f"{name}: neither a document nor a page in {index.path}; "
+                    "`glie info --documents` lists them"
+                )
+            ids.extend(inside)
+    return list(dict.fromkeys(ids))
+
+
+def _named_apart(found: list[FoundDocument], known: dict[str, _Known]) -> list[FoundDocument]:
+    """Names as they are, or as the index already has them, or with the folder above them where
+    another file in the index has the name."""
+    by_path = {document.path: name for name, document in known.items()}
+    taken = set(known) | {document.name for document in found}
+    named = []
+    for document in found:
+        name, path = document.name, document.path
+        if str(path) in by_path:
+            name = by_path[str(path)]
+        elif name in known and Path(known[name].path) != path:
+            for depth in range(name.count("/") + 2, len(path.parts) + 1):
+                name = "/".join(path.parts[-depth:])
+                if name not in taken:
+                    break
+            taken.add(name)
+        named.append(FoundDocument(name, path))
+    return named
+
+
+def _read(
+    document: FoundDocument, known: _Known | None, report: Report, *, ocr: bool
+) -> _Ready | None:
+    """The document's pages that have text; None when it is unchanged or cannot be read."""
+    try:
+        with open(document.path, "rb") as file:
+            # the first 64 bits tell versions of one file apart
+            digest = hashlib.file_digest(file, "sha256").hexdigest()[:16]
+        if known is not None and known.digest == digest:
+            report.documents_unchanged += 1
+            return None
+        pages, problems = read_document(document, ocr=ocr)
+    except OSError as error:
+        report.problems.append(f"{document.name}: cannot be read: {error.strerror or error}")
+        return None
+    except DocumentError as error:
+        report.problems.append(str(error))
+        return None
+    report.problems.extend(problems)
+    report.pages_without_text.extend(page.id for page in pages if page.origin == "none")
+    report.pages_by_ocr += sum(page.origin == "ocr" for page in pages)
+    with_text = [page for page in pages if page.origin != "none"]
+    if known is None:
+        report.documents_added += bool(with_text)
+    else:
+        report.documents_changed += 1
+    return _Ready(digest, with_text, known.ids if known else [])
+
+
+def _store(
+    index: Index,
+    encoder: Encoder,
+    documents: Sequence[_Ready],
+    report: Report,
+    keep_images: bool,
+    pages_done: Callable[[int], None],
+) -> None:
+    """Encode and add a few documents in one commit."""
+    pages = [(page, document.digest) for document in documents for page in document.pages]
+    replaced = [page_id for document in documents for page_id in document.replaces]
+
+    def batches() -> Iterator[Batch]:
+        for at in range(0, len(pages), PAGES_PER_ENCODE):
+            pages_done(at)
+            part = pages[at : at + PAGES_PER_ENCODE]
+            vectors = encoder.encode_pages([page for page, _ in part])
+            yield Batch(
+                Pages(vectors, [page.id for page, _ in part]),
+                [_metadata(page, digest) for page, digest in part],
+                [_picture(page, report) for page, _ in part] if keep_images else None,
+            )
+
+    if pages or replaced:
+        index.add(batches(), replacing=replaced)
+        report.pages_added += len(pages)
+
+
+def _metadata(page: DocumentPage, digest: str) -> dict[str, Any]:
+    return {
+        "document": page.document,
+        "page": page.number,
+        "path": str(page.path),
+        "digest": digest,
+        "origin": page.origin,
+    }
+
+
+def _picture(page: DocumentPage, report: Report) -> bytes | None:
+    try:
+        return small_picture(page)
+    except DocumentError as error:
+        report.problems.append(str(error))
+        return None
+
+
+def ocr_hint(report: Report) -> str | None:
+    """What to say of pages that could not be read for want of OCR."""
+    if not report.pages_without_text:
+        return None
+    count = len(report.pages_without_text)
+    listed = ", ".join(report.pages_without_text[:5]) + (", …" if count > 5 else "")
+    pages = f"{count} page{'s' if count > 1 else ''} without text left out: {listed}"
+    return pages if ocr_available() else f'{pages}; pip install "glie[ocr]" to read them'

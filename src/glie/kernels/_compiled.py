@@ -1,0 +1,278 @@
+"""The compiled inner loops, kept apart so that importing `glie` does not import numba.
+
+Every function here releases the GIL and touches one range of pages, so plain Python threads run
+them side by side (numba's own thread pool aborts when two threads enter it at once). Vectors
+come as raw bits: float32 as uint32 with shift 0, bfloat16 as uint16 with shift 16, since a
+bfloat16 is the upper half of a float32. `REASSOCIATE` lets sums be vectorised; it keeps the
+meaning of infinity, which padding relies on.
+"""
+
+import numpy as np
+from numba import njit
+
+REASSOCIATE = {"reassoc", "contract", "nsz", "arcp"}
+_compile = njit(cache=True, nogil=True, fastmath=REASSOCIATE, error_model="numpy")
+
+
+@_compile
+def maxsim_range(tokens, token_offsets, bits, shift, starts, ends, first, last, scores):
+    """scores[q, p] for the pages first..last: sum over q's tokens of the best dot with p's rows.
+
+    Four rows are scored together, so that a token is loaded once for four products. A page whose
+    rows do not divide by four repeats its last row: every page takes the same path, and its
+    score depends on nothing but itself.
+    """
+    dim = tokens.shape[1]
+    buffer = np.empty((4, dim), np.uint32)
+    rows = buffer.view(np.float32)
+    best = np.empty(tokens.shape[0], np.float32)
+    for page in range(first, last):
+        best[:] = -np.inf
+        end = ends[page]
+        for row in range(starts[page], end, 4):
+            for lane in range(4):
+                source = min(row + lane, end - 1)
+                for d in range(dim):
+                    buffer[lane, d] = np.uint32(bits[source, d]) << shift
+            for t in range(tokens.shape[0]):
+                a = np.float32(0)
+                b = np.float32(0)
+                c = np.float32(0)
+                e = np.float32(0)
+                for d in range(dim):
+                    x = tokens[t, d]
+                    a += x * rows[0, d]
+                    b += x * rows[1, d]
+                    c += x * rows[2, d]
+                    e += x * rows[3, d]
+                best[t] = max(best[t], max(max(a, b), max(c, e)))
+        for q in range(token_offsets.shape[0] - 1):
+            total = 0.0
+            for t in range(token_offsets[q], token_offsets[q + 1]):
+                total += best[t]
+            scores[q, page] = total
+
+
+@_compile
+def _next_uniform(state):
+    """One step of a 64-bit linear congruential generator; the top 53 bits as a float in [0, 1)."""
+    state[0] = state[0] * np.uint64(6364136223846793005) + np.uint64(1442695040888963407)
+    return np.float64(state[0] >> np.uint64(11)) * (1.0 / 9007199254740992.0)
+
+
+@_compile
+def _distances_to_four(x, rows, nearest, distances):
+    """distances[t, i] = min(nearest[i], |x_i - x_rows[t]|^2), by differences: exactly zero for
+    identical rows. Returns the four sums."""
+    totals = np.zeros(4, np.float64)
+    r0, r1, r2, r3 = rows[0], rows[1], rows[2], rows[3]
+    for i in range(x.shape[0]):
+        a = np.float32(0)
+        b = np.float32(0)
+        c = np.float32(0)
+        e = np.float32(0)
+        for d in range(x.shape[1]):
+            v = x[i, d]
+            s0 = v - x[r0, d]
+            s1 = v - x[r1, d]
+            s2 = v - x[r2, d]
+            s3 = v - x[r3, d]
+            a += s0 * s0
+            b += s1 * s1
+            c += s2 * s2
+            e += s3 * s3
+        distances[0, i] = min(nearest[i], a)
+        distances[1, i] = min(nearest[i], b)
+        distances[2, i] = min(nearest[i], c)
+        distances[3, i] = min(nearest[i], e)
+    for t in range(4):
+        for i in range(x.shape[0]):
+            totals[t] += distances[t, i]
+    return totals
+
+
+@_compile
+def seed_page(x, k, state, centroids):
+    """Greedy k-means++: each seed is the best of four rows drawn by squared distance.
+
+    Stops when every row already is a seed, so identical rows never make two clusters. Returns
+    the number of seeds.
+    """
+    n = x.shape[0]
+    nearest = np.full(n, np.inf, np.float32)
+    distances = np.empty((4, n), np.float32)
+    rows = np.empty(4, np.int64)
+    total = 0.0
+    rows[:] = min(int(_next_uniform(state) * n), n - 1)
+    for j in range(k):
+        if j > 0:
+            for t in range(4):
+                target = _next_uniform(state) * total
+                running = 0.0
+                for i in range(n):
+                    if nearest[i] > 0:
+                        running += nearest[i]
+                        rows[t] = i
+                        if running > target:
+                            break
+        totals = _distances_to_four(x, rows, nearest, distances)
+        chosen = np.argmin(totals)
+        centroids[j] = x[rows[chosen]]
+        nearest[:] = distances[chosen]
+        total = totals[chosen]
+        if total <= 0.0:
+            return j + 1
+    return k
+
+
+@_compile
+def _score_moved(x, centroids, moved, n_moved, similarity):
+    """similarity[j, i] = x_i . c_j - |c_j|^2 / 2 for the centroids that moved: the nearest
+    centroid has the largest value, and |x_i - c_j|^2 = |x_i|^2 - 2 similarity[j, i]."""
+    n, dim = x.shape
+    for group in range(0, n_moved, 4):
+        j0 = moved[group]
+        j1 = moved[min(group + 1, n_moved - 1)]
+        j2 = moved[min(group + 2, n_moved - 1)]
+        j3 = moved[min(group + 3, n_moved - 1)]
+        h0 = np.float32(0)
+        h1 = np.float32(0)
+        h2 = np.float32(0)
+        h3 = np.float32(0)
+        for d in range(dim):
+            h0 += centroids[j0, d] * centroids[j0, d]
+            h1 += centroids[j1, d] * centroids[j1, d]
+            h2 += centroids[j2, d] * centroids[j2, d]
+            h3 += centroids[j3, d] * centroids[j3, d]
+        half = np.float32(0.5)
+        for i in range(n):
+            a = np.float32(0)
+            b = np.float32(0)
+            c = np.float32(0)
+            e = np.float32(0)
+            for d in range(dim):
+                v = x[i, d]
+                a += v * centroids[j0, d]
+                b += v * centroids[j1, d]
+                c += v * centroids[j2, d]
+                e += v * centroids[j3, d]
+            similarity[j0, i] = a - half * h0
+            similarity[j1, i] = b - half * h1
+            similarity[j2, i] = c - half * h2
+            similarity[j3, i] = e - half * h3
+
+
+@_compile
+def lloyd_page(x, used, iterations, centroids, labels, counts):
+    """Lloyd's iterations from the seeds in centroids[:used]; returns sum of |x_i - c_label|^2.
+
+    Only what changed is computed again: a centroid whose members stayed keeps its similarities.
+    An emptied cluster takes the row that is worst served. The centroids returned are the means
+    of the labels returned.
+    """
+    n, dim = x.shape
+    similarity = np.empty((used, n), np.float32)
+    best = np.empty(n, np.float32)
+    previous = np.empty(n, np.int32)
+    moved = np.empty(used, np.int64)
+    dirty = np.zeros(used, np.bool_)
+    for j in range(used):
+        moved[j] = j
+    n_moved = used
+    labels[:] = -1
+    for _ in range(iterations):
+        previous[:] = labels
+        _score_moved(x, centroids, moved, n_moved, similarity)
+        best[:] = similarity[0]
+        labels[:] = 0
+        for j in range(1, used):
+            for i in range(n):
+                if similarity[j, i] > best[i]:
+                    best[i] = similarity[j, i]
+                    labels[i] = j
+        counts[:] = 0
+        for i in range(n):
+            counts[labels[i]] += 1
+        for j in range(used):
+            if counts[j] == 0:
+                worst = -1
+                for i in range(n):
+                    if counts[labels[i]] > 1 and (worst < 0 or best[i] < best[worst]):
+                        worst = i
+                counts[labels[worst]] -= 1
+                labels[worst] = j
+                counts[j] = 1
+                best[worst] = np.inf
+        dirty[:] = False
+        changed = 0
+        for i in range(n):
+            if labels[i] != previous[i]:
+                changed += 1
+                dirty[labels[i]] = True
+                if previous[i] >= 0:
+                    dirty[previous[i]] = True
+        if changed == 0:
+            break
+        n_moved = 0
+        for j in range(used):
+            if dirty[j]:
+                moved[n_moved] = j
+                n_moved += 1
+                centroids[j] = 0
+        for i in range(n):
+            j = labels[i]
+            if dirty[j]:
+                for d in range(dim):
+                    centroids[j, d] += x[i, d]
+        for m in range(n_moved):
+            j = moved[m]
+            share = np.float32(1.0 / counts[j])
+            for d in range(dim):
+                centroids[j, d] *= share
+    objective = 0.0
+    for i in range(n):
+        row = np.float32(0)
+        for d in range(dim):
+            step = x[i, d] - centroids[labels[i], d]
+            row += step * step
+        objective += row
+    return objective
+
+
+@_compile
+def kmeans_range(
+    vectors, offsets, k, restarts, iterations, seed, first, last, centroids, counts, objectives
+):
+    """The best of `restarts` runs for each of the pages first..last, largest cluster first.
+
+    Every page starts from the same seed, so a page gives the same code alone and in a batch.
+    """
+    dim = vectors.shape[1]
+    state = np.empty(1, np.uint64)
+    trial_centroids = np.empty((k, dim), np.float32)
+    trial_counts = np.empty(k, np.int64)
+    best_centroids = np.empty((k, dim), np.float32)
+    best_counts = np.empty(k, np.int64)
+    for page in range(first, last):
+        x = vectors[offsets[page] : offsets[page + 1]]
+        labels = np.empty(x.shape[0], np.int32)
+        state[0] = seed
+        best = np.inf
+        best_counts[:] = 0
+        for _ in range(restarts):
+            trial_counts[:] = 0
+            used = seed_page(x, k, state, trial_centroids)
+            objective = lloyd_page(x, used, iterations, trial_centroids, labels, trial_counts)
+            if objective < best:
+                best = objective
+                best_counts[:] = trial_counts
+                best_centroids[:] = trial_centroids
+        order = np.argsort(-best_counts, kind="mergesort")
+        for slot in range(k):
+            source = order[slot]
+            counts[page, slot] = best_counts[source]
+            if best_counts[source] > 0:
+                centroids[page, slot] = best_centroids[source]
+            else:
+                centroids[page, slot] = 0
+        objectives[page] = best

@@ -1,0 +1,117 @@
+"""k-means of each page's vectors, many pages at once."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int64]
+
+
+class Clusters(NamedTuple):
+    """Per page: k means, their sizes (largest first, 0 for no cluster) and the objective."""
+
+    centroids: Floats  # (P, k, D)
+    counts: Ints  # (P, k)
+    objective: npt.NDArray[np.float64]  # (P,): sum of |x_i - c|^2
+
+
+def kmeans(
+    vectors: Floats, offsets: Ints, k: int, *, restarts: int, iterations: int, seed: int
+) -> Clusters:
+    """Greedy k-means++ and Lloyd's iterations on rows offsets[p]..offsets[p + 1] of each page p.
+
+    Deterministic: a page's clusters depend on its vectors and the seed alone. A page with fewer
+    than k distinct vectors gets one cluster for each of them.
+    """
+    from glie.kernels import _compiled
+    from glie.kernels.parallel import over_ranges
+
+    pages, dim = len(offsets) - 1, vectors.shape[1]
+    clusters = Clusters(
+        np.empty((pages, k, dim), np.float32), np.empty((pages, k), np.int64), np.empty(pages)
+    )
+
+    def run(first: int, last: int) -> None:
+        _compiled.kmeans_range(
+            vectors, offsets, k, restarts, iterations, np.uint64(seed), first, last, *clusters
+        )
+
+    over_ranges(run, pages, chunk=4)
+    return clusters
+
+
+def kmeans_reference(x: Floats, k: int, *, restarts: int, iterations: int, seed: int) -> Clusters:
+    """The same for one page in plain numpy, with the same random draws."""
+    draws = _Draws(seed)
+    best: Clusters | None = None
+    for _ in range(restarts):
+        centroids = _seeds(x, k, draws)
+        labels = np.full(len(x), -1)
+        for _ in range(iterations):
+            new = _assign(x, centroids)
+            if np.array_equal(new, labels):
+                break
+            labels = new
+            centroids = np.stack([x[labels == j].mean(axis=0) for j in range(len(centroids))])
+        objective = ((x - centroids[labels]).astype(np.float64) ** 2).sum()
+        if best is None or objective < best.objective[0]:
+            counts = np.bincount(labels, minlength=len(centroids))
+            order = np.argsort(-counts, kind="stable")
+            best = Clusters(
+                np.zeros((1, k, x.shape[1]), np.float32),
+                np.zeros((1, k), np.int64),
+                np.array([objective]),
+            )
+            best.centroids[0, : len(order)] = centroids[order]
+            best.counts[0, : len(order)] = counts[order]
+    assert best is not None
+    return best
+
+
+class _Draws:
+    """The compiled version's generator: 64-bit linear congruential, top 53 bits."""
+
+    def __init__(self, seed: int) -> None:
+        self.state = seed
+
+    def uniform(self) -> float:
+        self.state = (self.state * 6364136223846793005 + 1442695040888963407) % 2**64
+        return (self.state >> 11) / 2**53
+
+
+def _seeds(x: Floats, k: int, draws: _Draws) -> Floats:
+    """Greedy k-means++: of four rows drawn by squared distance, the best joins."""
+    chosen = [min(int(draws.uniform() * len(x)), len(x) - 1)]
+    nearest = ((x - x[chosen[0]]) ** 2).sum(axis=1)
+    while len(chosen) < k and nearest.sum() > 0:
+        cumulative = np.cumsum(nearest, dtype=np.float64)
+        rows = [
+            min(
+                int(np.searchsorted(cumulative, draws.uniform() * cumulative[-1], side="right")),
+                int(np.flatnonzero(nearest)[-1]),
+            )
+            for _ in range(4)
+        ]
+        trials = [np.minimum(nearest, ((x - x[row]) ** 2).sum(axis=1)) for row in rows]
+        best = int(np.argmin([trial.sum(dtype=np.float64) for trial in trials]))
+        chosen.append(rows[best])
+        nearest = trials[best]
+    return x[chosen].copy()
+
+
+def _assign(x: Floats, centroids: Floats) -> Ints:
+    """The nearest centroid of each row; an empty cluster takes the row that is worst served."""
+    similarity = x @ centroids.T - (centroids**2).sum(axis=1) / 2
+    labels: Ints = similarity.argmax(axis=1)
+    best = similarity.max(axis=1)
+    for j in range(len(centroids)):
+        counts = np.bincount(labels, minlength=len(centroids))
+        if counts[j] == 0:
+            worst = int(np.where(counts[labels] > 1, best, np.inf).argmin())
+            labels[worst] = j
+            best[worst] = np.inf
+    return labels

@@ -1,0 +1,54 @@
+"""The few words of a page that say most about a question."""
+
+from __future__ import annotations
+
+import re
+
+WORDS = 28
+
+# Words that stand in every question and on every page.
+COMMON = set(
+    re.findall(
+        r"\w+",
+        "a an and are as at be by did do does for from had has have how in is it its many much of "
+        "on or that the their there this to was were what when where which who why will with",
+    )
+)
+
+
+def _stem(word: str) -> str:
+    """Enough to see that "expenditures" answers "expenditure"."""
+    return re.sub(r"(ing|ed|es|s|e)$", "", word) if len(word) > 4 else word
+
+
+def question_words(question: str) -> set[str]:
+    """What a question asks for, without its common words."""
+    words = re.findall(r"\w+", question.lower())
+    return {_stem(word) for word in words if word not in COMMON} or {_stem(w) for w in words}
+
+
+def best_snippet(text: str, question: str) -> str:
+    """The run of words with the most distinct words of the question, the earliest of equals."""
+    words = text.split()
+    wanted = question_words(question)
+    found = [{_stem(part) for part in re.findall(r"\w+", w.lower())} & wanted for w in words]
+    best, best_count = 0, -1
+    for start in range(0, max(1, len(words) - WORDS + 1)):
+        if start == 0 or found[start]:  # a run that starts on a match is never worse
+            count = len(set().union(*found[start : start + WORDS]))
+            if count > best_count:
+                best, best_count = start, count
+    # a little of what stands before, so that the sentence can be read
+    first = max(0, min(best - 4, len(words) - WORDS))
+    run = " ".join(words[first : first + WORDS])
+    return f"{'… ' if first else ''}{run}{' …' if first + WORDS < len(words) else ''}"
+
+
+def mark(snippet: str, question: str) -> str:
+    """The snippet with the question's words in bold, as rich markup."""
+    wanted = question_words(question)
+    return re.sub(
+        r"\w+",
+        lambda word: f"[bold]{word[0]}[/bold]" if _stem(word[0].lower()) in wanted else word[0],
+        snippet,
+    )
