@@ -7,6 +7,7 @@ row of unit norm, no page without rows, ids unique.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -66,8 +67,9 @@ class VectorSets:
         self.offsets = np.cumsum([0] + [len(block) for block in blocks], dtype=np.int64)
         dim = blocks[0].shape[1] if blocks else 0
         self.vectors = np.empty((int(self.offsets[-1]), dim), dtype=np.float32)
-        for block, start, stop in zip(blocks, self.offsets[:-1], self.offsets[1:], strict=True):
-            self.vectors[start:stop] = block
+        with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite: see below
+            for block, (start, stop) in zip(blocks, pairwise(self.offsets), strict=True):
+                self.vectors[start:stop] = block
         self._put_on_sphere(normalize)
 
     @classmethod
@@ -110,7 +112,7 @@ class VectorSets:
                     f"{self._place(bad[0])}: norm {norms[bad[0]]:.4g}, expected 1 within "
                     f"{NORM_TOLERANCE:.0%}; pass normalize=True to project onto the unit sphere"
                 )
-        self.vectors /= norms[:, None].astype(np.float32)
+        np.divide(self.vectors, norms[:, None], out=self.vectors, casting="same_kind")
 
     def _place(self, row: int) -> str:
         item = int(np.searchsorted(self.offsets, row, side="right")) - 1
@@ -130,7 +132,7 @@ class VectorSets:
         return len(self.ids)
 
     def __iter__(self) -> Iterator[Floats]:
-        for start, stop in zip(self.offsets[:-1], self.offsets[1:], strict=True):
+        for start, stop in pairwise(self.offsets):
             yield self.vectors[start:stop]
 
     def __getitem__(self, item: int) -> Floats:

@@ -1,0 +1,53 @@
+"""Tiny seeded pages with the shape of real ones: a few clusters of unit vectors a page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import hypothesis
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import glie
+
+Floats = npt.NDArray[np.float32]
+
+# A first call compiles a kernel, so the time of one example says nothing.
+hypothesis.settings.register_profile("glie", deadline=None, max_examples=40, derandomize=True)
+hypothesis.settings.load_profile("glie")
+
+
+def unit(x: npt.NDArray[np.floating]) -> Floats:
+    return (x / np.linalg.norm(x, axis=-1, keepdims=True)).astype(np.float32)
+
+
+def make_arrays(
+    count: int, *, seed: int = 0, dim: int = 16, low: int = 5, high: int = 40
+) -> list[Floats]:
+    rng = np.random.default_rng(seed)
+    arrays = []
+    for _ in range(count):
+        centres = unit(rng.normal(size=(4, dim)))
+        rows = centres[rng.integers(4, size=int(rng.integers(low, high + 1)))]
+        arrays.append(unit(rows + 0.15 * rng.normal(size=rows.shape)))
+    return arrays
+
+
+@pytest.fixture
+def arrays() -> Callable[..., list[Floats]]:
+    return make_arrays
+
+
+@pytest.fixture
+def pages() -> glie.Pages:
+    return glie.Pages(make_arrays(30), ids=[f"a.pdf#{i + 1}" for i in range(30)])
+
+
+@pytest.fixture
+def index(tmp_path: Path, pages: glie.Pages) -> glie.Index:
+    """30 pages at k = 4 with metadata."""
+    made = glie.Index.create(tmp_path / "my.glie", glie.Codec(k=4))
+    made.add(pages, metadata=[{"document": f"{i % 3}.pdf", "page": i} for i in range(30)])
+    return made

@@ -1,0 +1,100 @@
+"""MaxSim: the fast version equals the reference, and a page's score is its own affair."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glie.index.format import from_bfloat16, to_bfloat16
+from glie.kernels.maxsim import maxsim, maxsim_reference
+from tests.conftest import unit
+
+Ints = npt.NDArray[np.int64]
+
+
+def offsets(lengths: list[int]) -> Ints:
+    return np.cumsum([0, *lengths], dtype=np.int64)
+
+
+def vectors(lengths: list[int], dim: int, seed: int) -> npt.NDArray[np.float32]:
+    return unit(np.random.default_rng(seed).normal(size=(sum(lengths), dim)))
+
+
+ragged = st.lists(st.integers(1, 11), min_size=1, max_size=9)
+
+
+@given(ragged, ragged, st.integers(1, 40), st.integers(0, 99), st.booleans())
+def test_fast_equals_reference(
+    queries: list[int], pages: list[int], dim: int, seed: int, half: bool
+) -> None:
+    tokens, q = vectors(queries, dim, seed), offsets(queries)
+    stored: npt.NDArray[np.float32] | npt.NDArray[np.uint16] = vectors(pages, dim, seed + 1)
+    if half:
+        stored = to_bfloat16(vectors(pages, dim, seed + 1))
+    p = offsets(pages)
+    fast = maxsim(tokens, q, stored, p[:-1], p[1:])
+    plain = maxsim_reference(tokens, q, stored, p[:-1], p[1:])
+    np.testing.assert_allclose(fast, plain, rtol=1e-5, atol=1e-5)
+
+
+@given(ragged, st.integers(2, 33), st.integers(0, 99))
+def test_a_page_scores_the_same_alone_and_anywhere_in_a_batch(
+    pages: list[int], dim: int, seed: int
+) -> None:
+    tokens, q = vectors([7, 3], dim, seed), offsets([7, 3])
+    stored, p = vectors(pages, dim, seed + 1), offsets(pages)
+    together = maxsim(tokens, q, stored, p[:-1], p[1:])
+    for i in range(len(pages)):
+        own = stored[p[i] : p[i + 1]].copy()
+        alone = maxsim(tokens, q, own, np.array([0]), np.array([len(own)]))
+        np.testing.assert_array_equal(together[:, i], alone[:, 0])
+
+
+def test_a_query_scores_the_same_alone_and_in_a_batch() -> None:
+    lengths = [5, 300, 1, 40, 255, 2]
+    tokens, q = vectors(lengths, 24, 0), offsets(lengths)
+    stored, p = vectors([9] * 50, 24, 1), offsets([9] * 50)
+    together = maxsim(tokens, q, stored, p[:-1], p[1:])
+    for i in range(len(lengths)):
+        own = tokens[q[i] : q[i + 1]]
+        alone = maxsim(own, offsets([len(own)]), stored, p[:-1], p[1:])
+        np.testing.assert_array_equal(together[i], alone[0])
+
+
+def test_padding_never_wins() -> None:
+    """A slot of zeros would score 0, more than this page's true -1."""
+    stored = np.zeros((4, 3), np.float32)
+    stored[0] = [-1, 0, 0]
+    token = np.array([[1, 0, 0]], np.float32)
+    score = maxsim(token, offsets([1]), stored, np.array([0]), np.array([1]))
+    assert score[0, 0] == -1
+
+
+def test_a_page_without_rows_scores_minus_infinity() -> None:
+    token = np.array([[1, 0, 0]], np.float32)
+    stored = np.ones((1, 3), np.float32)
+    for function in (maxsim, maxsim_reference):
+        assert function(token, offsets([1]), stored, np.array([0]), np.array([0]))[0, 0] == -np.inf
+
+
+def test_agrees_with_torch() -> None:
+    torch = pytest.importorskip("torch")
+    tokens, q = vectors([8], 32, 0), offsets([8])
+    pages = [6, 13, 1]
+    stored, p = vectors(pages, 32, 1), offsets(pages)
+    expected = [
+        float((torch.tensor(tokens) @ torch.tensor(stored[a:b]).T).max(dim=1).values.sum())
+        for a, b in zip(p[:-1], p[1:], strict=True)
+    ]
+    np.testing.assert_allclose(maxsim(tokens, q, stored, p[:-1], p[1:])[0], expected, rtol=1e-5)
+
+
+def test_bfloat16_rounds_to_nearest_even() -> None:
+    torch = pytest.importorskip("torch")
+    x = np.random.default_rng(0).normal(size=4096).astype(np.float32)
+    x[:4] = [1.00390625, 1.01171875, 0.0, -0.0]  # two ties
+    expected = torch.tensor(x).to(torch.bfloat16).float().numpy()
+    np.testing.assert_array_equal(from_bfloat16(to_bfloat16(x)), expected)

@@ -1,0 +1,107 @@
+"""The training-free codec, and what the paper says of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import glie
+from glie.codec.anchors import anchor, cluster
+from glie.kernels.kmeans import Clusters
+from tests.conftest import make_arrays, unit
+
+
+def test_shapes_and_types(pages: glie.Pages) -> None:
+    codes = glie.Codec(k=4).compress(pages)
+    assert codes.vectors.shape == (30, 4, 16)
+    assert codes.norms.shape == codes.counts.shape == (30, 4)
+    assert (codes.norms.dtype, codes.counts.dtype) == (np.float16, np.uint16)
+    np.testing.assert_allclose(np.linalg.norm(codes.vectors, axis=2), 1, atol=1e-6)
+    np.testing.assert_array_equal(codes.counts.sum(axis=1), pages.lengths)
+    assert codes.ids == pages.ids
+    assert (codes.k, codes.dim, len(codes)) == (4, 16, 30)
+
+
+@given(st.integers(2, 40), st.integers(1, 8), st.integers(0, 999))
+def test_raw_centroids_never_overstate_and_normalised_ones_can(n: int, k: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    pages = glie.Pages([unit(rng.normal(size=(n, 6)))])
+    clusters = cluster(pages, glie.CodecConfig(k=k))
+    queries = unit(rng.normal(size=(20, 6)))
+    real = clusters.counts[0] > 0
+    raw = (queries @ clusters.centroids[0][real].T).max(axis=1)
+    assert (raw <= (queries @ pages[0].T).max(axis=1) + 1e-6).all()
+
+
+def test_a_normalised_centroid_can_exceed_the_best_true_vector() -> None:
+    pages = glie.Pages([unit(np.array([[1.0, 1.0], [1.0, -1.0]]))])
+    codes = glie.Codec(k=1).compress(pages)
+    query = np.array([1.0, 0.0], np.float32)
+    assert (query @ codes.vectors[0].T).max() == pytest.approx(1)
+    assert (query @ pages[0].T).max() == pytest.approx(np.sqrt(0.5))
+
+
+def test_the_norm_records_the_spread() -> None:
+    codes = glie.Codec(k=1).compress(glie.Pages([unit(np.array([[1.0, 1.0], [1.0, -1.0]]))]))
+    assert float(codes.norms[0, 0]) == pytest.approx(np.sqrt(0.5), abs=1e-3)
+
+
+def test_fewer_distinct_vectors_than_k() -> None:
+    rows = unit(np.eye(5))[[0, 1, 1, 2, 2, 2]]
+    codes = glie.Codec(k=4).compress(glie.Pages([rows, unit(np.eye(5))[:1]]))
+    assert codes.counts.tolist() == [[3, 2, 1, 0], [1, 0, 0, 0]]
+    assert not codes.vectors[0, 3].any()
+    assert not codes.vectors[1, 1:].any()
+    np.testing.assert_array_equal(codes.norms[0], [1, 1, 1, 0])
+
+
+def test_opposite_vectors_still_give_a_unit_vector() -> None:
+    rows = unit(np.array([[1.0, 0, 0], [-1.0, 0, 0], [0, 0, 1.0]]))
+    clusters = Clusters(
+        np.array([[[0, 0, 0], [0, 0, 1], [0, 0, 0]]], np.float32), np.array([[2, 1, 0]]), np.zeros(1)
+    )
+    codes = anchor(glie.Pages([rows]), clusters)
+    assert abs(codes.vectors[0, 0, 0]) == 1  # one of the two that cancelled out
+    assert not codes.vectors[0, 2].any()
+
+
+def test_a_page_gives_the_same_code_alone_and_in_a_batch(pages: glie.Pages) -> None:
+    together = glie.Codec(k=3).compress(pages)
+    for i in range(len(pages)):
+        alone = glie.Codec(k=3).compress(pages.slice(i, i + 1))
+        np.testing.assert_array_equal(together.vectors[i], alone.vectors[0])
+
+
+def test_gain_of_normalising_shrinks_as_k_grows() -> None:
+    pages = glie.Pages(make_arrays(20, low=60, high=80))
+    lost = [
+        float(1 - glie.Codec(k=k).compress(pages).norms.mean(dtype=np.float64)) for k in (2, 8, 32)
+    ]
+    assert lost[0] > lost[1] > lost[2] > 0
+
+
+def test_too_many_vectors_for_the_stored_count() -> None:
+    page = np.broadcast_to(np.array([[1.0, 0.0]], np.float32), (65_536, 2))
+    with pytest.raises(glie.VectorError, match="page 'big': 65536 vectors, at most 65535"):
+        glie.Codec(k=1).compress(glie.Pages([page], ids=["big"]))
+
+
+@pytest.mark.parametrize("k", [0, -1, 5000, 2.5, "4", True])
+def test_bad_k(k: Any) -> None:
+    with pytest.raises(glie.InputError, match="codec setting k: expected a whole number"):
+        glie.Codec(k=k)
+
+
+def test_settings_round_trip() -> None:
+    config = glie.CodecConfig(k=7, seed=3)
+    assert glie.CodecConfig.from_dict(config.to_dict()) == config
+    with pytest.raises(glie.InputError, match="bits is unknown to this version"):
+        glie.CodecConfig.from_dict({"k": 4, "bits": 2})
+
+
+def test_no_pages_compress_to_no_codes() -> None:
+    assert len(glie.Codec(k=2).compress(glie.Pages([]))) == 0

@@ -1,0 +1,194 @@
+"""Files to pages: every kind, and every way in which a file can be bad."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image, ImageDraw, ImageFont
+from reportlab.lib.pagesizes import A4
+from reportlab.pdfgen import canvas
+
+import glie
+import glie.documents as documents
+from glie.documents import FoundDocument, find_documents, page_text, read_document
+
+
+def make_pdf(path: Path, texts: list[str], **options: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pdf = canvas.Canvas(str(path), pagesize=A4, **options)
+    for text in texts:
+        for i, line in enumerate(text.split("\n")):
+            pdf.drawString(72, 720 - 20 * i, line)
+        pdf.showPage()
+    pdf.save()
+    return path
+
+
+def picture(text: str) -> Image.Image:
+    image = Image.new("L", (1000, 300), 255)
+    draw = ImageDraw.Draw(image)
+    draw.text((40, 100), text, fill=0, font=ImageFont.load_default(60))
+    return image
+
+
+def read(path: Path, **options: Any) -> documents.ReadDocument:
+    return read_document(FoundDocument(path.name, path), **options)
+
+
+def test_pdf_pages_have_text_words_and_a_picture(tmp_path: Path) -> None:
+    path = make_pdf(tmp_path / "a.pdf", ["Tidal energy\nin the north", "Second page"])
+    pages, problems = read(path)
+    assert problems == []
+    assert [page.id for page in pages] == ["a.pdf#1", "a.pdf#2"]
+    assert pages[0].text.split() == ["Tidal", "energy", "in", "the", "north"]
+    assert pages[0].origin == "text"
+    assert page_text(path, 2).strip() == "Second page"
+    words = pages[0].words()
+    assert [word.text for word in words] == ["Tidal", "energy", "in", "the", "north"]
+    width, height = A4
+    first = words[0]
+    assert first.left == pytest.approx(72 / width, abs=0.01)
+    assert first.bottom == pytest.approx(1 - 720 / height, abs=0.01)  # from the top
+    assert 0 < first.top < first.bottom < words[2].bottom < 1
+    image = pages[0].image(800)
+    assert image.size[1] == pytest.approx(800, abs=1)
+    box = (first.left * image.width, first.top * image.height, first.right * image.width, first.bottom * image.height)
+    assert min(image.crop(tuple(map(int, box))).convert("L").tobytes()) < 100  # there is ink there
+
+
+def test_text_and_markdown(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("\ufeff# Title\n\nBody", encoding="utf-8")
+    (tmp_path / "b.txt").write_text("one\fcontent two\fthree", encoding="utf-8")
+    assert read(tmp_path / "a.md").pages[0].text.startswith("# Title")
+    assert [page.number for page in read(tmp_path / "b.txt").pages] == [1, 2, 3]
+    assert page_text(tmp_path / "b.txt", 2).strip() == "content two"
+    assert read(tmp_path / "a.md").pages[0].words() == []
+    with pytest.raises(glie.DocumentError, match="a text file has no picture"):
+        read(tmp_path / "a.md").pages[0].image()
+
+
+def test_a_long_text_becomes_pages_without_losing_a_word(tmp_path: Path) -> None:
+    words = [f"word{i}" for i in range(5000)]
+    paragraphs = [" ".join(words[i : i + 40]) for i in range(0, 4000, 40)] + [" ".join(words[4000:])]
+    (tmp_path / "long.txt").write_text("\n\n".join(paragraphs))
+    pages = read(tmp_path / "long.txt").pages
+    assert len(pages) > 10
+    assert all(len(page.text) <= documents.TEXT_PAGE_CHARACTERS + 10 for page in pages)
+    assert " ".join(page.text for page in pages).split() == words
+
+
+@pytest.mark.parametrize("suffix", [".png", ".jpg", ".tiff", ".webp"])
+def test_images_are_read_by_ocr(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"scan{suffix}"
+    picture("Harbour invoice").save(path)
+    pages, problems = read(path)
+    assert problems == []
+    assert pages[0].origin == "ocr"
+    assert pages[0].text.split() == ["Harbour", "invoice"]
+    words = pages[0].words()
+    assert [word.text for word in words] == ["Harbour", "invoice"]
+    assert 0 < words[0].left < words[0].right < words[1].left < words[1].right < 1
+
+
+def test_without_ocr_a_picture_has_no_text(tmp_path: Path) -> None:
+    picture("Harbour invoice").save(tmp_path / "scan.png")
+    assert [page.origin for page in read(tmp_path / "scan.png", ocr=False).pages] == ["none"]
+
+
+def test_a_missing_ocr_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "ocr_available", lambda: False)
+    with pytest.raises(glie.MissingExtraError, match=r'pip install "glie\[ocr\]"'):
+        documents.read_image(picture("a"))
+
+
+def test_a_tiff_of_several_pages(tmp_path: Path) -> None:
+    first, second = picture("First sheet"), picture("Second sheet")
+    first.save(tmp_path / "fax.tif", save_all=True, append_images=[second])
+    assert [page.text.split()[0] for page in read(tmp_path / "fax.tif").pages] == ["First", "Second"]
+
+
+def test_a_scanned_page_inside_a_pdf(tmp_path: Path) -> None:
+    picture("Signed delivery").save(tmp_path / "scan.png")
+    pdf = canvas.Canvas(str(tmp_path / "mixed.pdf"), pagesize=A4)
+    pdf.drawString(72, 720, "A page with a text layer")
+    pdf.showPage()
+    pdf.drawImage(str(tmp_path / "scan.png"), 50, 400, 500, 150)
+    pdf.showPage()
+    pdf.save()
+    pages = read(tmp_path / "mixed.pdf").pages
+    assert [page.origin for page in pages] == ["text", "ocr"]
+    assert "delivery" in pages[1].text
+
+
+def bad_files(folder: Path) -> dict[str, str]:
+    """One file of each bad kind, and what is said of it."""
+    folder.mkdir(exist_ok=True)
+    make_pdf(folder / "good.pdf", ["fine"])
+    data = (folder / "good.pdf").read_bytes()
+    (folder / "cut.pdf").write_bytes(data[:200])
+    (folder / "noise.pdf").write_bytes(b"not a pdf at all")
+    (folder / "empty.pdf").write_bytes(b"")
+    make_pdf(folder / "locked.pdf", ["secret"], encrypt="password")
+    (folder / "noise.png").write_bytes(b"not an image")
+    picture("x").save(folder / "whole.png")
+    (folder / "cut.png").write_bytes((folder / "whole.png").read_bytes()[:400])
+    (folder / "whole.png").unlink()
+    (folder / "empty.txt").write_bytes(b"")
+    (folder / "blank.txt").write_text(" \n ")
+    (folder / "latin.txt").write_bytes("naïve café".encode("latin-1"))
+    return {
+        "cut.pdf": "cut.pdf: damaged",
+        "noise.pdf": "noise.pdf: damaged",
+        "empty.pdf": "empty.pdf: the file is empty",
+        "locked.pdf": "locked.pdf: encrypted; save a copy without a password",
+        "noise.png": "noise.png: damaged, or not an image",
+        "cut.png": "cut.png: damaged",
+        "empty.txt": "empty.txt: the file is empty",
+        "blank.txt": "blank.txt: the file holds only white space",
+        "latin.txt": "latin.txt: not UTF-8 text",
+    }
+
+
+def test_bad_files_are_named(tmp_path: Path) -> None:
+    for name, message in bad_files(tmp_path / "bad").items():
+        with pytest.raises(glie.DocumentError) as caught:
+            read(tmp_path / "bad" / name)
+        assert str(caught.value).startswith(message)
+
+
+def test_an_image_of_absurd_size_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    picture("x").save(tmp_path / "bomb.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
+    with pytest.raises(glie.DocumentError, match=r"bomb\.png: more pixels than any page has"):
+        read(tmp_path / "bomb.png")
+
+
+def test_finding(tmp_path: Path) -> None:
+    for name in ("b.pdf", "a/one.TXT", "a/.hidden.txt", ".git/x.txt", "a/code.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("text")
+    names = [document.name for document in find_documents([tmp_path])]
+    assert names == ["a/one.TXT", "b.pdf"]
+    assert [d.name for d in find_documents([tmp_path / "b.pdf", tmp_path])] == ["b.pdf", "a/one.TXT"]
+    with pytest.raises(glie.DocumentError, match="no such file or folder"):
+        find_documents([tmp_path / "none"])
+    with pytest.raises(glie.DocumentError, match=r"code\.py: not a kind of document"):
+        find_documents([tmp_path / "a" / "code.py"])
+
+
+def test_files_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+    for folder in ("2022", "2023"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "report.txt").write_text("text")
+    found = find_documents([tmp_path / "2022", tmp_path / "2023"])
+    assert [document.name for document in found] == ["2022/report.txt", "2023/report.txt"]
+
+
+def test_small_pictures(tmp_path: Path) -> None:
+    page = read(make_pdf(tmp_path / "a.pdf", ["Tidal energy"])).pages[0]
+    data = documents.small_picture(page)
+    assert data is not None
+    assert data[:4] == b"RIFF"
+    assert len(data) < 20_000

@@ -1,0 +1,115 @@
+"""The small evaluation: sets are read with care, and nDCG is nDCG."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import glie
+from glie.evaluation import load, sweep
+from glie.evaluation.datasets import Dataset
+from glie.evaluation.measures import ndcg_at_5
+from tests.test_ingest import WordEncoder
+
+PAGES = [
+    {"_id": "p1", "title": "Energy", "text": "tidal power from the sea"},
+    {"_id": "p2", "title": "", "text": "rotor blades and their coating"},
+    {"_id": "p3", "text": "holiday allowance of staff"},
+]
+QUESTIONS = [
+    {"_id": "q1", "text": "blades coating"},
+    {"_id": "q2", "text": "holiday allowance"},
+    {"_id": "q3", "text": "never judged"},
+]
+QRELS = "query-id\tcorpus-id\tscore\nq1\tp2\t1\nq2\tp3\t2\nq2\tp1\t0\n"
+
+
+class TextWords(WordEncoder):
+    def encode_pages(self, pages: Any) -> Any:
+        return self.encode_queries(pages)
+
+
+def write_set(folder: Path, pages: Any = PAGES, questions: Any = QUESTIONS, qrels: str = QRELS) -> Path:
+    (folder / "qrels").mkdir(parents=True, exist_ok=True)
+    for name, rows in (("corpus", pages), ("queries", questions)):
+        lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
+        (folder / f"{name}.jsonl").write_text("\n".join(lines))
+    (folder / "qrels" / "test.tsv").write_text(qrels)
+    return folder
+
+
+def test_loads_a_set(tmp_path: Path) -> None:
+    dataset = load(write_set(tmp_path / "small"))
+    assert dataset.name == "small"
+    assert list(dataset.pages) == ["p1", "p2", "p3"]
+    assert dataset.pages["p1"] == "Energy\ntidal power from the sea"
+    assert list(dataset.queries) == ["q1", "q2"]
+    assert dataset.relevant == {"q1": {"p2": 1}, "q2": {"p3": 2}}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"pages": [*PAGES, PAGES[0]]}, r"corpus\.jsonl, line 4: the id 'p1' is given twice"),
+        ({"pages": []}, r"corpus\.jsonl: empty"),
+        ({"pages": [*PAGES, "{"]}, r"corpus\.jsonl, line 4: not JSON"),
+        ({"pages": [*PAGES, "[]"]}, r"corpus\.jsonl, line 4: expected a JSON object"),
+        ({"pages": [*PAGES, {"_id": "p4"}]}, r"line 4: expected a string 'text', found None"),
+        ({"pages": [*PAGES, {"_id": "p4", "text": " "}]}, "page 'p4' has no text"),
+        ({"questions": [{"text": "a"}]}, r"queries\.jsonl, line 1: expected a string '_id'"),
+        ({"qrels": QRELS + "q1\tp9\t1\n"}, r"test\.tsv, line 5: page 'p9' is not in the set"),
+        ({"qrels": QRELS + "q9\tp1\t1\n"}, r"test\.tsv, line 5: query 'q9' is not in the set"),
+        ({"qrels": QRELS + "q1\tp1\n"}, r"test\.tsv, line 5: expected query, page and grade"),
+        ({"qrels": "header\n"}, "no question has a relevant page"),
+    ],
+)
+def test_bad_sets_are_named(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(glie.DatasetError, match=message):
+        load(write_set(tmp_path / "bad", **change))
+
+
+def test_missing_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(glie.DatasetError, match="no such folder"):
+        load(tmp_path / "none")
+    folder = write_set(tmp_path / "a")
+    for name in ("qrels/test.tsv", "queries.jsonl", "corpus.jsonl"):
+        (folder / name).unlink()
+        with pytest.raises(glie.DatasetError, match=f"{name}: missing"):
+            load(folder)
+
+
+def test_ndcg_by_hand() -> None:
+    dataset = Dataset(
+        "hand",
+        {name: "" for name in "abcdefg"},
+        {"q": "", "r": ""},
+        {"q": {"c": 1}, "r": {"a": 3, "b": 1}},
+    )
+    scores = np.array([[7, 6, 5, 4, 3, 2, 1], [1, 7, 6, 5, 2, 0, 0]], np.float32)
+    first = 1 / np.log2(4)  # third place
+    ideal = 3 + 1 / np.log2(3)
+    second = (1 + 3 / np.log2(6)) / ideal  # b first, a fifth
+    assert ndcg_at_5(dataset, scores[:, :]) == pytest.approx((first + second) / 2)
+
+
+def test_ndcg_breaks_ties_by_order() -> None:
+    dataset = Dataset("ties", {"z": "", "a": ""}, {"q": ""}, {"q": {"z": 1}})
+    assert ndcg_at_5(dataset, np.zeros((1, 2), np.float32)) == 1.0
+
+
+def test_sweep(tmp_path: Path) -> None:
+    dataset = load(write_set(tmp_path / "small"))
+    said: list[str] = []
+    rows = list(sweep(dataset, TextWords(), [2, 64], said.append))
+    assert [(row.method, row.k) for row in rows] == [
+        ("raw-kmeans", 2), ("glie-free", 2), ("raw-kmeans", 64), ("glie-free", 64), ("uncompressed", None),
+    ]  # fmt: skip
+    assert rows[0].bytes_per_page == 2 * (2 * 32 + 4)
+    assert rows[-1].bytes_per_page == pytest.approx(2 * 32 * (6 + 5 + 4) / 3)
+    # more clusters than words: the code is the page
+    assert rows[3].ndcg_at_5 == rows[4].ndcg_at_5 == 1.0
+    assert said[0] == "encoding questions"

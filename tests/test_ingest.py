@@ -1,0 +1,175 @@
+"""A folder into an index: only what changed, and everything that went wrong by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import glie
+import glie.ingest as ingest_module
+from glie.encoders.base import Floats
+from glie.ingest import Report, Step, ingest, ocr_hint, pages_of
+from tests.test_documents import bad_files, make_pdf, picture
+
+
+class WordEncoder:
+    """One fixed random vector a word: an encoder small enough to reason about."""
+
+    name = "words"
+    revision = "1"
+
+    def encode_pages(self, pages: Sequence[Any]) -> list[Floats]:
+        return self.encode_queries([page.text for page in pages])
+
+    def encode_queries(self, texts: Sequence[str]) -> list[Floats]:
+        return [np.stack([self._vector(word) for word in text.lower().split()]) for text in texts]
+
+    def _vector(self, word: str) -> Floats:
+        v = np.random.default_rng(list(word.encode())).normal(size=32)
+        return (v / np.linalg.norm(v)).astype(np.float32)
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> glie.Index:
+    encoder = {"name": "words", "revision": "1"}
+    return glie.Index.create(tmp_path / "x.glie", glie.Codec(k=16), encoder=encoder)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "docs"
+    make_pdf(folder / "a.pdf", ["tidal energy", "rotor blades"])
+    make_pdf(folder / "sub" / "b.pdf", ["holiday allowance"])
+    (folder / "c.md").write_text("# Meeting\n\nthe seal was replaced")
+    return folder
+
+
+def ask(index: glie.Index, text: str) -> str:
+    return index.search(WordEncoder().encode_queries([text]), top=1)[0].ids[0]
+
+
+def test_indexes_a_folder(empty: glie.Index, folder: Path) -> None:
+    steps: list[Step] = []
+    report = ingest(empty, WordEncoder(), [folder], progress=steps.append)
+    assert (report.documents_added, report.pages_added, report.problems) == (3, 4, [])
+    assert empty.ids == ["a.pdf#1", "a.pdf#2", "c.md#1", "sub/b.pdf#1"]
+    assert ask(empty, "blades") == "a.pdf#2"
+    assert ask(empty, "allowance") == "sub/b.pdf#1"
+    metadata = empty.metadata("a.pdf#2")
+    assert metadata["document"] == "a.pdf"
+    assert metadata["page"] == 2
+    assert metadata["path"] == str((folder / "a.pdf").resolve())
+    assert steps[-1] == Step("", 3, 3, 4)
+
+
+def test_a_second_run_adds_only_what_changed(empty: glie.Index, folder: Path) -> None:
+    ingest(empty, WordEncoder(), [folder])
+    generation = empty.info().generation
+    report = ingest(empty, WordEncoder(), [folder])
+    assert (report.documents_unchanged, report.pages_added) == (3, 0)
+    assert empty.info().generation == generation
+
+    make_pdf(folder / "a.pdf", ["tidal energy"])  # one page less
+    make_pdf(folder / "new.pdf", ["grid connection"])
+    report = ingest(empty, WordEncoder(), [folder])
+    assert (report.documents_added, report.documents_changed, report.documents_unchanged) == (1, 1, 2)
+    assert sorted(empty.ids) == ["a.pdf#1", "c.md#1", "new.pdf#1", "sub/b.pdf#1"]
+
+
+def test_bad_files_are_reported_and_the_rest_is_indexed(empty: glie.Index, tmp_path: Path) -> None:
+    messages = bad_files(tmp_path / "bad")
+    report = ingest(empty, WordEncoder(), [tmp_path / "bad"])
+    assert empty.ids == ["good.pdf#1"]
+    assert len(report.problems) == len(messages)
+    for message in messages.values():
+        assert any(problem.startswith(message) for problem in report.problems)
+
+
+def test_a_document_that_becomes_unreadable_is_not_lost(empty: glie.Index, folder: Path) -> None:
+    ingest(empty, WordEncoder(), [folder])
+    (folder / "a.pdf").write_bytes(b"overwritten by an accident")
+    report = ingest(empty, WordEncoder(), [folder])
+    assert len(report.problems) == 1
+    assert "a.pdf#1" in empty
+
+
+def test_pages_without_text_are_counted(empty: glie.Index, tmp_path: Path) -> None:
+    picture("Harbour invoice").save(tmp_path / "scan.png")
+    report = ingest(empty, WordEncoder(), [tmp_path / "scan.png"], ocr=False)
+    assert report.pages_without_text == ["scan.png#1"]
+    assert len(empty) == 0
+    report = ingest(empty, WordEncoder(), [tmp_path / "scan.png"])
+    assert (report.pages_by_ocr, empty.ids) == (1, ["scan.png#1"])
+
+
+def test_the_hint_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ocr_hint(Report()) is None
+    report = Report(pages_without_text=["a.pdf#1"])
+    monkeypatch.setattr(ingest_module, "ocr_available", lambda: False)
+    assert ocr_hint(report) == (
+        '1 page without text left out: a.pdf#1; pip install "glie[ocr]" to read them'
+    )
+
+
+def test_pictures_are_kept_if_asked(empty: glie.Index, folder: Path) -> None:
+    ingest(empty, WordEncoder(), [folder], keep_images=True)
+    image = empty.image("a.pdf#1")
+    assert image is not None
+    assert image[:4] == b"RIFF"
+    assert empty.image("c.md#1") is None
+
+
+def test_a_name_that_is_taken_gets_its_folder(empty: glie.Index, tmp_path: Path) -> None:
+    for name, text in (("x", "tidal"), ("y", "solar")):
+        make_pdf(tmp_path / name / "report.pdf", [text])
+        ingest(empty, WordEncoder(), [tmp_path / name])
+    assert empty.ids == ["report.pdf#1", "y/report.pdf#1"]
+    report = ingest(empty, WordEncoder(), [tmp_path / "x", tmp_path / "y"])
+    assert (report.documents_unchanged, report.pages_added) == (2, 0)
+
+
+def test_several_commits_on_the_way(
+    empty: glie.Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingest_module, "PAGES_PER_COMMIT", 3)
+    monkeypatch.setattr(ingest_module, "PAGES_PER_ENCODE", 2)
+    for i in range(5):
+        make_pdf(tmp_path / "many" / f"{i}.pdf", [f"page {i}", f"other {i}"])
+    committed: list[int] = []
+
+    def watch(step: Step) -> None:
+        committed.append(len(glie.Index.open(empty.path)))
+
+    report = ingest(empty, WordEncoder(), [tmp_path / "many"], progress=watch)
+    assert report.pages_added == 10
+    assert sorted(set(committed)) == [0, 4, 8, 10]
+
+
+def test_names_to_delete(empty: glie.Index, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ingest(empty, WordEncoder(), [folder])
+    monkeypatch.chdir(folder.parent)
+    assert pages_of(empty, ["a.pdf"]) == ["a.pdf#1", "a.pdf#2"]
+    assert pages_of(empty, ["docs/sub/b.pdf"]) == ["sub/b.pdf#1"]
+    assert pages_of(empty, ["docs/sub", "c.md#1", "docs/sub/b.pdf"]) == ["sub/b.pdf#1", "c.md#1"]
+    with pytest.raises(glie.IdError, match=r"old\.pdf: neither a document nor a page"):
+        pages_of(empty, ["old.pdf"])
+
+
+def test_another_encoder_is_refused(empty: glie.Index, folder: Path, tmp_path: Path) -> None:
+    class Other(WordEncoder):
+        revision = "2"
+
+    with pytest.raises(glie.EncoderError, match=r"made with encoder 'words' \(revision 1\)"):
+        ingest(empty, Other(), [folder])
+    with pytest.raises(glie.EncoderError, match="unrecorded encoder"):
+        ingest(glie.Index.create(tmp_path / "y"), WordEncoder(), [folder])
+
+
+def test_nothing_to_index(empty: glie.Index, tmp_path: Path) -> None:
+    (tmp_path / "nothing").mkdir()
+    with pytest.raises(glie.DocumentError, match="nothing: no documents there"):
+        ingest(empty, WordEncoder(), [tmp_path / "nothing"])
