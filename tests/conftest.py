@@ -20,7 +20,7 @@ hypothesis.settings.load_profile("glie")
 
 
 def unit(x: npt.NDArray[np.floating]) -> Floats:
-    return (x / np.linalg.norm(x, axis=-1, keepdims=True)).astype(np.float32)
+    return np.asarray(x / np.linalg.norm(x, axis=-1, keepdims=True), dtype=np.float32)
 
 
 def make_arrays(

@@ -19,7 +19,7 @@ def test_shapes_and_types(pages: glie.Pages) -> None:
     codes = glie.Codec(k=4).compress(pages)
     assert codes.vectors.shape == (30, 4, 16)
     assert codes.norms.shape == codes.counts.shape == (30, 4)
-    assert (codes.norms.dtype, codes.counts.dtype) == (np.float16, np.uint16)
+    assert (codes.norms.dtype.name, codes.counts.dtype.name) == ("float16", "uint16")
     np.testing.assert_allclose(np.linalg.norm(codes.vectors, axis=2), 1, atol=1e-6)
     np.testing.assert_array_equal(codes.counts.sum(axis=1), pages.lengths)
     assert codes.ids == pages.ids
@@ -62,7 +62,9 @@ def test_fewer_distinct_vectors_than_k() -> None:
 def test_opposite_vectors_still_give_a_unit_vector() -> None:
     rows = unit(np.array([[1.0, 0, 0], [-1.0, 0, 0], [0, 0, 1.0]]))
     clusters = Clusters(
-        np.array([[[0, 0, 0], [0, 0, 1], [0, 0, 0]]], np.float32), np.array([[2, 1, 0]]), np.zeros(1)
+        np.array([[[0, 0, 0], [0, 0, 1], [0, 0, 0]]], np.float32),
+        np.array([[2, 1, 0]]),
+        np.zeros(1),
     )
     codes = anchor(glie.Pages([rows]), clusters)
     assert abs(codes.vectors[0, 0, 0]) == 1  # one of the two that cancelled out

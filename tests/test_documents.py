@@ -54,8 +54,9 @@ def test_pdf_pages_have_text_words_and_a_picture(tmp_path: Path) -> None:
     assert 0 < first.top < first.bottom < words[2].bottom < 1
     image = pages[0].image(800)
     assert image.size[1] == pytest.approx(800, abs=1)
-    box = (first.left * image.width, first.top * image.height, first.right * image.width, first.bottom * image.height)
-    assert min(image.crop(tuple(map(int, box))).convert("L").tobytes()) < 100  # there is ink there
+    left, right = (int(x * image.width) for x in (first.left, first.right))
+    top, bottom = (int(y * image.height) for y in (first.top, first.bottom))
+    assert min(image.crop((left, top, right, bottom)).convert("L").tobytes()) < 100  # ink there
 
 
 def test_text_and_markdown(tmp_path: Path) -> None:
@@ -71,7 +72,9 @@ def test_text_and_markdown(tmp_path: Path) -> None:
 
 def test_a_long_text_becomes_pages_without_losing_a_word(tmp_path: Path) -> None:
     words = [f"word{i}" for i in range(5000)]
-    paragraphs = [" ".join(words[i : i + 40]) for i in range(0, 4000, 40)] + [" ".join(words[4000:])]
+    paragraphs = [" ".join(words[i : i + 40]) for i in range(0, 4000, 40)] + [
+        " ".join(words[4000:])
+    ]
     (tmp_path / "long.txt").write_text("\n\n".join(paragraphs))
     pages = read(tmp_path / "long.txt").pages
     assert len(pages) > 10
@@ -106,7 +109,10 @@ def test_a_missing_ocr_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatc
 def test_a_tiff_of_several_pages(tmp_path: Path) -> None:
     first, second = picture("First sheet"), picture("Second sheet")
     first.save(tmp_path / "fax.tif", save_all=True, append_images=[second])
-    assert [page.text.split()[0] for page in read(tmp_path / "fax.tif").pages] == ["First", "Second"]
+    assert [page.text.split()[0] for page in read(tmp_path / "fax.tif").pages] == [
+        "First",
+        "Second",
+    ]
 
 
 def test_a_scanned_page_inside_a_pdf(tmp_path: Path) -> None:
@@ -158,7 +164,9 @@ def test_bad_files_are_named(tmp_path: Path) -> None:
         assert str(caught.value).startswith(message)
 
 
-def test_an_image_of_absurd_size_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_of_absurd_size_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     picture("x").save(tmp_path / "bomb.png")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
     with pytest.raises(glie.DocumentError, match=r"bomb\.png: more pixels than any page has"):
@@ -171,7 +179,10 @@ def test_finding(tmp_path: Path) -> None:
         (tmp_path / name).write_text("text")
     names = [document.name for document in find_documents([tmp_path])]
     assert names == ["a/one.TXT", "b.pdf"]
-    assert [d.name for d in find_documents([tmp_path / "b.pdf", tmp_path])] == ["b.pdf", "a/one.TXT"]
+    assert [d.name for d in find_documents([tmp_path / "b.pdf", tmp_path])] == [
+        "b.pdf",
+        "a/one.TXT",
+    ]
     with pytest.raises(glie.DocumentError, match="no such file or folder"):
         find_documents([tmp_path / "none"])
     with pytest.raises(glie.DocumentError, match=r"code\.py: not a kind of document"):

@@ -33,12 +33,16 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tiny")
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"w{i}" for i in range(50))]
     tokenizer = Tokenizer(models.WordLevel({w: i for i, w in enumerate(words)}, "[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()  # type: ignore[assignment]
-    tokenizer.post_processor = processors.TemplateProcessing(  # type: ignore[assignment]
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
     PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]"
+        tokenizer_object=tokenizer,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
     ).save_pretrained(folder)
     torch.manual_seed(0)
     config = BertConfig(
@@ -90,7 +94,9 @@ def test_finds_the_right_sentence(minilm: Encoder) -> None:
 def test_takes_document_pages_and_images(minilm: Encoder) -> None:
     page = DocumentPage("a.txt", 1, Path("a.txt"), "Harbour invoice", "text")
     image = Image.new("L", (1000, 300), 255)
-    ImageDraw.Draw(image).text((40, 100), "Harbour invoice", fill=0, font=ImageFont.load_default(60))
+    ImageDraw.Draw(image).text(
+        (40, 100), "Harbour invoice", fill=0, font=ImageFont.load_default(60)
+    )
     vectors = minilm.encode_pages([page, image, "Harbour invoice"])
     np.testing.assert_allclose(vectors[0], vectors[2], atol=2e-5)
     np.testing.assert_allclose(vectors[1], vectors[2], atol=2e-5)
@@ -136,7 +142,9 @@ def test_the_reduction_keeps_maxsim(minilm: Encoder) -> None:
 
 def test_damaged_weights_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_module, "MINILM_SHA256", "0" * 64)
-    with pytest.raises(glie.EncoderError, match="sha256 53aa51172d142c89…, expected 0000000000000000…"):
+    with pytest.raises(
+        glie.EncoderError, match="sha256 53aa51172d142c89…, expected 0000000000000000…"
+    ):
         load_encoder()
 
 

@@ -33,7 +33,9 @@ class TextWords(WordEncoder):
         return self.encode_queries(pages)
 
 
-def write_set(folder: Path, pages: Any = PAGES, questions: Any = QUESTIONS, qrels: str = QRELS) -> Path:
+def write_set(
+    folder: Path, pages: Any = PAGES, questions: Any = QUESTIONS, qrels: str = QRELS
+) -> Path:
     (folder / "qrels").mkdir(parents=True, exist_ok=True)
     for name, rows in (("corpus", pages), ("queries", questions)):
         lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
@@ -85,7 +87,7 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
 def test_ndcg_by_hand() -> None:
     dataset = Dataset(
         "hand",
-        {name: "" for name in "abcdefg"},
+        dict.fromkeys("abcdefg", ""),
         {"q": "", "r": ""},
         {"q": {"c": 1}, "r": {"a": 3, "b": 1}},
     )

@@ -76,7 +76,11 @@ def test_a_second_run_adds_only_what_changed(empty: glie.Index, folder: Path) ->
     make_pdf(folder / "a.pdf", ["tidal energy"])  # one page less
     make_pdf(folder / "new.pdf", ["grid connection"])
     report = ingest(empty, WordEncoder(), [folder])
-    assert (report.documents_added, report.documents_changed, report.documents_unchanged) == (1, 1, 2)
+    assert (report.documents_added, report.documents_changed, report.documents_unchanged) == (
+        1,
+        1,
+        2,
+    )
     assert sorted(empty.ids) == ["a.pdf#1", "c.md#1", "new.pdf#1", "sub/b.pdf#1"]
 
 

@@ -21,4 +21,7 @@ def test_short_and_odd_texts() -> None:
 
 
 def test_marks_the_words_of_the_question() -> None:
-    assert mark("the seals of 2018", "which seal in 2018") == "the [bold]seals[/bold] of [bold]2018[/bold]"
+    assert (
+        mark("the seals of 2018", "which seal in 2018")
+        == "the [bold]seals[/bold] of [bold]2018[/bold]"
+    )

@@ -327,8 +327,15 @@ def _ingest(
     from glie.ingest import ingest, ocr_hint
 
     began = time.perf_counter()
-    with _progress_bar() as show:
-        report = ingest(index, encoder, documents, keep_images=keep_images, ocr=ocr, progress=show)
+    try:
+        with _progress_bar() as show:
+            report = ingest(
+                index, encoder, documents, keep_images=keep_images, ocr=ocr, progress=show
+            )
+    except KeyboardInterrupt:
+        kept = f"the index keeps the {_count(len(index), 'page')} committed so far"
+        errors.print(f"glie: interrupted; {kept}; run it again to go on", soft_wrap=True)
+        raise typer.Exit(130) from None
     seconds = time.perf_counter() - began
     facts = index.info()
     if as_json:
@@ -461,9 +468,6 @@ def main() -> None:
     except GlieError as error:
         errors.print(f"glie: {rich.markup.escape(' '.join(str(error).split()))}", soft_wrap=True)
         sys.exit(1)
-    except KeyboardInterrupt:
-        errors.print("glie: interrupted; what was committed is kept")
-        sys.exit(130)
     except BrokenPipeError:  # the reader of our output went away
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from glie.codec.codes import used_rows
-from glie.kernels.maxsim import maxsim
+from glie.kernels.maxsim import maxsim, prepare
 from glie.pages import Queries
 
 Ints = npt.NDArray[np.int64]
@@ -62,6 +62,7 @@ class Ranking(NamedTuple):
 
 def rank(queries: Queries, blocks: Iterable[CodeBlock], top: int) -> Ranking:
     """The `top` best pages a query; equal scores stand in the order of insertion."""
+    prepare()
     began = time.perf_counter()
     best_positions = [np.empty(0, np.int64) for _ in queries.ids]
     best_scores = [np.empty(0, np.float32) for _ in queries.ids]

@@ -101,7 +101,7 @@ def test_odd_requests(index: glie.Index, tmp_path: Path) -> None:
     for top in (0, -1, 2.5, "3", True):
         with pytest.raises(glie.InputError, match="top: expected a whole number"):
             index.search([query()], top=top)  # type: ignore[arg-type]
-    with pytest.raises(glie.VectorError, match="have 8 numbers, those of .* have 16"):
+    with pytest.raises(glie.VectorError, match=r"have 8 numbers, those of .* have 16"):
         index.search([query(dim=8)])
 
 
@@ -129,8 +129,12 @@ def test_delete_and_compact(index: glie.Index, pages: glie.Pages) -> None:
     assert after.bytes < before.bytes
     assert index.ids == left
     again = index.search([query()], top=28)[0]
-    assert (again.ids, again.scores, again.metadata) == (answers.ids, answers.scores, answers.metadata)
-    with pytest.raises(glie.IdError, match="page 'a.pdf#99' is not in the index"):
+    assert (again.ids, again.scores, again.metadata) == (
+        answers.ids,
+        answers.scores,
+        answers.metadata,
+    )
+    with pytest.raises(glie.IdError, match=r"page 'a\.pdf#99' is not in the index"):
         index.delete([left[0], "a.pdf#99"])
     assert index.ids == left
     index.delete(left)
@@ -141,7 +145,7 @@ def test_delete_and_compact(index: glie.Index, pages: glie.Pages) -> None:
 
 
 def test_ids_stay_unique(index: glie.Index, pages: glie.Pages) -> None:
-    with pytest.raises(glie.IdError, match="page 'a.pdf#1' is already in the index"):
+    with pytest.raises(glie.IdError, match=r"page 'a\.pdf#1' is already in the index"):
         index.add(pages.slice(0, 1))
     index.delete(["a.pdf#1"])
     index.add(pages.slice(0, 1))
@@ -204,9 +208,7 @@ def test_images_are_kept_through_everything(tmp_path: Path) -> None:
         index.add(glie.Pages(arrays[:1], ids=["g"]), images=["path.png"])  # type: ignore[list-item]
 
 
-def test_streaming_writes_bounded_segments(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_streaming_writes_bounded_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A long addition is stored as it is read, and is one commit all the same."""
     monkeypatch.setattr(implementation, "SEGMENT_BYTES", 2000)
     index = glie.Index.create(tmp_path / "stream", glie.Codec(k=2))
@@ -293,7 +295,9 @@ def test_a_newer_version_is_refused_with_the_remedy(index: glie.Index) -> None:
         glie.Index.open(index.path)
 
 
-def test_damaged_missing_and_swapped_segments_are_noticed(index: glie.Index, tmp_path: Path) -> None:
+def test_damaged_missing_and_swapped_segments_are_noticed(
+    index: glie.Index, tmp_path: Path
+) -> None:
     segment = next((index.path / "segments").glob("*.seg"))
     data = segment.read_bytes()
     middle = 128 + 100  # inside the vectors

@@ -15,7 +15,9 @@ from glie.pages import Floats
 from tests.conftest import make_arrays, unit
 
 
-def run(*pages: Floats, k: int = 4, restarts: int = 2, iterations: int = 20, seed: int = 0) -> Clusters:
+def run(
+    *pages: Floats, k: int = 4, restarts: int = 2, iterations: int = 20, seed: int = 0
+) -> Clusters:
     offsets = np.cumsum([0] + [len(page) for page in pages], dtype=np.int64)
     return kmeans(
         np.concatenate(pages), offsets, k, restarts=restarts, iterations=iterations, seed=seed

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -87,7 +89,7 @@ def test_agrees_with_torch() -> None:
     stored, p = vectors(pages, 32, 1), offsets(pages)
     expected = [
         float((torch.tensor(tokens) @ torch.tensor(stored[a:b]).T).max(dim=1).values.sum())
-        for a, b in zip(p[:-1], p[1:], strict=True)
+        for a, b in pairwise(p)
     ]
     np.testing.assert_allclose(maxsim(tokens, q, stored, p[:-1], p[1:])[0], expected, rtol=1e-5)
 

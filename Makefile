@@ -1,0 +1,56 @@
+# Everything runs in .venv, which is made on first use and made again when what it is made from
+# changes. PYTHON chooses the interpreter: make test PYTHON=python3.12
+
+PYTHON ?= $(firstword $(shell command -v python3.11 python3.12 python3.13 python3 python))
+BIN := .venv/bin
+MADE_FROM := .venv/made-from
+SAMPLES := build/samples
+
+.PHONY: help run test lint bench venv clean
+
+help:
+	@echo "make run     index the sample documents and ask three questions"
+	@echo "make test    run all checks and tests"
+	@echo "make lint    format and check the code"
+	@echo "make bench   time this project beside its peers"
+	@echo "make clean   remove .venv and what was built"
+
+venv:
+	@if ! cat constraints.txt pyproject.toml | cmp -s - $(MADE_FROM); then \
+		echo "making .venv (a few minutes the first time)"; \
+		rm -rf .venv && $(PYTHON) -m venv .venv \
+		&& $(BIN)/pip install --quiet --disable-pip-version-check \
+			--constraint constraints.txt --editable '.[all,dev]' \
+		&& cat constraints.txt pyproject.toml > $(MADE_FROM); \
+	fi
+
+run: venv
+	@$(BIN)/python samples/make_samples.py $(SAMPLES)
+	@echo; echo "$$ glie index $(SAMPLES) --to build/samples.glie"
+	@$(BIN)/glie index $(SAMPLES) --to build/samples.glie
+	@while read -r question; do \
+		echo; echo "$$ glie search build/samples.glie \"$$question\" --top 3"; \
+		$(BIN)/glie search build/samples.glie "$$question" --top 3 || exit 1; \
+	done < samples/questions.txt
+	@echo; echo "$$ glie info build/samples.glie"
+	@$(BIN)/glie info build/samples.glie
+
+test: venv
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/pytest
+
+lint: venv
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+	$(BIN)/mypy
+
+bench: venv
+	@$(BIN)/pip install --quiet --disable-pip-version-check \
+		--constraint constraints.txt --editable '.[bench]'
+	$(BIN)/python benchmarks/compress.py
+	$(BIN)/python benchmarks/search.py
+
+clean:
+	rm -rf .venv build

@@ -1,0 +1,60 @@
+"""What the benchmarks share: pages to measure on, and fair timing on a noisy machine."""
+
+from __future__ import annotations
+
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+import glie
+from glie.kernels.parallel import cores
+from glie.pages import Floats
+
+
+def load_pages(path: Path | None, count: int) -> glie.Pages:
+    """Real page vectors from an .npz file with one (n, D) array a page, or synthetic ones."""
+    if path is None:
+        return glie.Pages(synthetic_pages(count), normalize=True)
+    with np.load(path, allow_pickle=False) as file:
+        arrays = [file[name] for name in file.files]
+    dim = arrays[0].shape[1]
+    arrays = [array for array in arrays if array.shape[1] == dim]
+    return glie.Pages([arrays[i % len(arrays)] for i in range(count)])
+
+
+def synthetic_pages(count: int, *, n: int = 1031, dim: int = 128, seed: int = 0) -> list[Floats]:
+    """Pages with the geometry of real ones: points of a curved five-dimensional surface on the
+    sphere, a fifth of them close together (a page's empty margins)."""
+    rng = np.random.default_rng(seed)
+    pages = []
+    for _ in range(count):
+        frequencies = rng.normal(size=(5, 64)) * 1.2
+        mixing = rng.normal(size=(64, dim)) / 8
+        latent = rng.normal(size=(n, 5))
+        latent[: n // 5] *= 0.05
+        surface = np.sin(latent @ frequencies + rng.uniform(0, 6.3, 64)) @ mixing
+        surface += rng.normal(size=dim) * 0.5  # what all patches of a page share
+        surface += rng.normal(size=(n, dim)) * 0.02
+        pages.append(surface.astype(np.float32))
+    return pages
+
+
+def interleaved(contenders: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """Median seconds of each, taken in turns so that a busy machine is unfair to none."""
+    for run in contenders.values():
+        run()  # compiles, loads and warms up
+    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(rounds):
+        for name, run in contenders.items():
+            began = time.perf_counter()
+            run()
+            seconds[name].append(time.perf_counter() - began)
+    return {name: statistics.median(times) for name, times in seconds.items()}
+
+
+def machine() -> str:
+    return f"{platform.machine()}, {cores()} cores, Python {platform.python_version()}"

