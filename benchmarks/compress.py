@@ -38,7 +38,7 @@ def faiss_objectives(pages: glie.Pages, k: int) -> list[float]:
             page.shape[1], k, niter=10, nredo=2, seed=0, min_points_per_centroid=1
         )
         kmeans.train(page)
-        objectives.append(objective(page, kmeans.centroids))
+        objectives.append(objective(page, np.asarray(kmeans.centroids)))
     return objectives
 
 

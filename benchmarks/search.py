@@ -87,7 +87,7 @@ def report(
         "numpy, the same codes in memory (f32)": lambda: numpy_search(query, stored, 10),
         f"glie, {len(batch)} queries at once": lambda: index.search(batch, top=10),
     }
-    divisors = {f"glie, {len(batch)} queries at once": len(batch)}
+    divisors: dict[str, float] = {f"glie, {len(batch)} queries at once": len(batch)}
     full = min(pages, 2_000)  # more do not fit: 528 KB a page
     whole = glie.Pages([sample[i % len(sample)] for i in range(full)])
     questions = Queries([query])
