@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 import glie
-import glie.index.index as implementation
+import glie.index.folder as folder_module
+import glie.index.writer as implementation
 from glie.index.folder import Folder
 from glie.index.format import from_bfloat16, to_bfloat16
 from glie.index.index import Batch
@@ -286,6 +287,32 @@ def test_a_damaged_manifest_is_noticed(index: glie.Index) -> None:
             glie.Index.open(index.path)
     path.write_text(text)
     assert len(glie.Index.open(index.path)) == 30
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"codec": None},
+        {"codec": {}},
+        {"codec": {"k": "4"}},
+        {"encoder": {"revision": "1"}},
+        {"dim": "128"},
+        {"dim": -1},
+        {"generation": 1.5},
+        {"segments": [{"number": 1}]},
+        {"segments": [{"number": "../../x", "pages": 1, "checksum": 1}]},
+        {"segments": 3},
+        {"more": 1},
+    ],
+)
+def test_a_forged_manifest_is_refused(index: glie.Index, change: dict[str, Any]) -> None:
+    """The checksum is right, what it covers is not."""
+    path = index.path / "manifest.json"
+    body = {**json.loads(path.read_text()), **change}
+    del body["checksum"]
+    path.write_text(json.dumps({**body, "checksum": folder_module._digest(body)}))
+    with pytest.raises(glie.CorruptIndexError):
+        glie.Index.open(index.path)
 
 
 def test_a_newer_version_is_refused_with_the_remedy(index: glie.Index) -> None:

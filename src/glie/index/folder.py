@@ -83,9 +83,27 @@ class Manifest:
             raise damaged(path, "it does not match its checksum")
         try:
             segments = tuple(SegmentEntry(**entry) for entry in body.pop("segments"))
-            return cls(**body, segments=segments)
-        except TypeError as error:
+            manifest = cls(**body, segments=segments)
+            manifest.check()
+        except (KeyError, TypeError, AttributeError) as error:
             raise damaged(path, str(error)) from None
+        return manifest
+
+    def check(self) -> None:
+        """Raise TypeError unless every value is of its kind."""
+        numbers = [self.generation, self.next_number]
+        numbers += [] if self.dim is None else [self.dim]
+        for entry in self.segments:
+            numbers += [entry.number, entry.pages, entry.checksum, entry.deleted]
+            numbers += [n for n in (entry.images, entry.tombstones) if n is not None]
+        for number in numbers:
+            if type(number) is not int or not 0 <= number < 2**64:
+                raise TypeError(f"expected a whole number, found {number!r}")
+        for value in (self.codec, self.encoder or {}):
+            if not isinstance(value, dict):
+                raise TypeError(f"expected an object, found {value!r}")
+        if self.encoder is not None and not isinstance(self.encoder.get("name"), str):
+            raise TypeError(f"expected the name of an encoder, found {self.encoder!r}")
 
 
 def _digest(body: Mapping[str, Any]) -> str:

@@ -153,6 +153,11 @@ class Segment:
         page_id, metadata = self._block(row // self.per_block)[row % self.per_block]
         return page_id, metadata
 
+    @functools.cached_property
+    def ids(self) -> list[str]:
+        """The ids of all pages, in order."""
+        return [page_id for page_id, _ in self.records()]
+
     def records(self) -> list[tuple[str, dict[str, Any]]]:
         """The ids and metadata of all pages, in order."""
         blocks = len(self._table) - 1

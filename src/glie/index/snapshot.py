@@ -1,0 +1,162 @@
+"""One committed state of an index with its files mapped: what a reader sees, whatever happens."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from glie.errors import IdError, InputError
+from glie.index.folder import Folder, Manifest
+from glie.index.format import Images, Segment, damaged, read_tombstones
+from glie.search import CodeBlock
+
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+OPEN_ATTEMPTS = 20  # a writer may replace files between reading the manifest and opening them
+
+
+class Snapshot:
+    """The segments that a manifest names. A position counts pages, deleted ones included, in the
+    order of insertion."""
+
+    def __init__(self, folder: Folder, manifest: Manifest, before: Snapshot | None = None) -> None:
+        self.manifest = manifest
+        # a segment never changes, so what the state before has opened and checked is taken over
+        known = {} if before is None else {s.checksum: s for s in before.segments}
+        self.segments: list[Segment] = [
+            known.get(entry.checksum) or Segment(folder.file(entry.number, "seg"))
+            for entry in manifest.segments
+        ]
+        self.images = [
+            None if e.images is None else Images(folder.file(e.images, "img"))
+            for e in manifest.segments
+        ]
+        self.deleted = [
+            np.zeros(e.pages, bool)
+            if e.tombstones is None
+            else read_tombstones(folder.file(e.tombstones, "del"))
+            for e in manifest.segments
+        ]
+        for entry, segment, images, deleted in zip(
+            manifest.segments, self.segments, self.images, self.deleted, strict=True
+        ):
+            sizes = {segment.pages, len(deleted), images.pages if images else entry.pages}
+            if sizes != {entry.pages} or entry.checksum != segment.checksum:
+                raise damaged(segment.path, "it is not the file that the manifest names")
+            if (segment.k, segment.dim) != (manifest.codec.get("k"), manifest.dim):
+                raise damaged(segment.path, f"its codes are {segment.k} x {segment.dim}")
+        self.bounds = np.cumsum([0] + [s.pages for s in self.segments], dtype=np.int64)
+        # on the object, not the class: it must die with the snapshot
+        self._where = functools.lru_cache(maxsize=16)(self._matching)
+
+    @classmethod
+    def latest(cls, folder: Folder, before: Snapshot | None = None) -> Snapshot:
+        """The current state. Tries again when a writer replaced files while they were opened."""
+        for attempt in range(OPEN_ATTEMPTS):
+            manifest = Manifest.read(folder.path)
+            try:
+                return cls(folder, manifest, before)
+            except FileNotFoundError as error:
+                missing = Path(str(error.filename))
+                if attempt and manifest == Manifest.read(folder.path):
+                    raise damaged(missing, "the file is missing") from None
+        raise damaged(folder.path, "its files change faster than they can be opened")
+
+    def live(self, segment: int) -> Ints:
+        """The rows of a segment that are not deleted."""
+        return np.flatnonzero(~self.deleted[segment])
+
+    def place(self, position: int) -> tuple[int, int]:
+        """Segment and row of a position."""
+        segment = int(np.searchsorted(self.bounds, position, side="right")) - 1
+        return segment, position - int(self.bounds[segment])
+
+    def record(self, position: int) -> tuple[str, dict[str, Any]]:
+        """Id and metadata of the page at a position."""
+        segment, row = self.place(position)
+        return self.segments[segment].record(row)
+
+    def records(self) -> Iterator[tuple[int, str, dict[str, Any]]]:
+        """Position, id and metadata of every live page, in order."""
+        for number, segment in enumerate(self.segments):
+            first, dead = int(self.bounds[number]), self.deleted[number]
+            for row, (page_id, metadata) in enumerate(segment.records()):
+                if not dead[row]:
+                    yield first + row, page_id, metadata
+
+    @functools.cached_property
+    def positions(self) -> dict[str, int]:
+        """Where each live id is; read when first asked for."""
+        return {
+            segment.ids[row]: first + row
+            for number, segment in enumerate(self.segments)
+            for first in [int(self.bounds[number])]
+            for row in self.live(number).tolist()
+        }
+
+    def position(self, page_id: str) -> int:
+        try:
+            return self.positions[page_id]
+        except (KeyError, TypeError):
+            raise IdError(f"page {page_id!r} is not in the index") from None
+
+    def blocks(
+        self, ids: Iterable[str] | None, where: Mapping[str, Any] | None
+    ) -> Iterator[CodeBlock]:
+        """The codes that a search goes through, restricted to ids and metadata."""
+        allowed = np.ones(int(self.bounds[-1]), bool)
+        if ids is not None:
+            allowed[:] = False
+            allowed[[self.position(page_id) for page_id in distinct(ids)]] = True
+        if where:
+            allowed &= self._where(_wanted(where))
+        for number, segment in enumerate(self.segments):
+            first = int(self.bounds[number])
+            rows = self.live(number)
+            rows = rows[allowed[first + rows]]
+            if len(rows):
+                yield CodeBlock(segment.codes.vectors, segment.codes.counts, first, rows)
+
+    def _matching(self, where: str) -> Mask:
+        """The positions whose metadata has one of the wanted values for every key."""
+        wanted = {key: set(values) for key, values in json.loads(where)}
+        matching = np.zeros(int(self.bounds[-1]), bool)
+        for position, _, metadata in self.records():
+            matching[position] = all(
+                key in metadata and _canonical(metadata[key]) in values
+                for key, values in wanted.items()
+            )
+        return matching
+
+
+def distinct(ids: Iterable[str]) -> list[str]:
+    """Ids without repetitions; a single string is a mistake."""
+    if isinstance(ids, str):
+        raise IdError(f"ids: expected a list of ids, found the single string {ids!r}")
+    return list(dict.fromkeys(ids))
+
+
+def _wanted(where: Mapping[str, Any]) -> str:
+    """A restriction as text that compares: keys and, for each, its values as text."""
+    return json.dumps(
+        [
+            (key, sorted(_canonical(v) for v in values))
+            for key, value in sorted(where.items())
+            for values in [value if isinstance(value, (list, tuple, set)) else [value]]
+        ]
+    )
+
+
+def _canonical(value: Any) -> str:
+    """JSON text that is equal for equal values, and tells True from 1."""
+    try:
+        return json.dumps(value, sort_keys=True)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"where: {value!r} is not a JSON value: {error}") from None

@@ -1,0 +1,136 @@
+"""Pages into segment files of bounded size."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from glie.errors import InputError
+from glie.index.folder import Folder, SegmentEntry
+from glie.index.format import (
+    MAX_RECORD_BYTES,
+    Segment,
+    StoredCodes,
+    images_bytes,
+    record_line,
+    segment_bytes,
+)
+from glie.index.snapshot import Snapshot
+
+SEGMENT_BYTES = 64 << 20  # a segment is closed at this size; so much is held in memory
+PAGES_PER_STEP = 512  # compressed or copied at a time
+
+
+class SegmentWriter:
+    """Gathers pages and writes them as segments of bounded size."""
+
+    def __init__(self, folder: Folder, next_number: int) -> None:
+        self.folder = folder
+        self.next_number = next_number
+        self.entries: list[SegmentEntry] = []
+        self._codes: list[StoredCodes] = []
+        self._records: list[bytes] = []
+        self._images: list[bytes | None] = []
+        self._bytes = 0
+
+    def add(
+        self, codes: StoredCodes, records: Sequence[bytes], images: Sequence[bytes | None]
+    ) -> None:
+        """Take some pages; write a segment when enough are gathered."""
+        self._codes.append(codes)
+        self._records.extend(records)
+        self._images.extend(images)
+        self._bytes += sum(part.nbytes for part in codes)
+        self._bytes += sum(map(len, records)) + sum(len(image or b"") for image in images)
+        if self._bytes >= SEGMENT_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is gathered as a segment."""
+        if not self._records:
+            return
+        codes = StoredCodes(*(np.concatenate(parts) for parts in zip(*self._codes, strict=True)))
+        number = self.take_number()
+        self.folder.write(number, "seg", segment_bytes(codes, self._records))
+        has_images = any(self._images)
+        if has_images:
+            self.folder.write(number, "img", images_bytes(self._images))
+        entry = SegmentEntry(
+            number,
+            pages=len(self._records),
+            checksum=Segment(self.folder.file(number, "seg")).checksum,
+            images=number if has_images else None,
+        )
+        self.entries.append(entry)
+        self._codes, self._records, self._images, self._bytes = [], [], [], 0
+
+    def copy(self, state: Snapshot, number: int, gone: Container[int] = ()) -> None:
+        """Take over the live pages of a stored segment, except those at the positions `gone`."""
+        segment, images = state.segments[number], state.images[number]
+        first = int(state.bounds[number])
+        rows = [row for row in state.live(number).tolist() if first + row not in gone]
+        for at in range(0, len(rows), PAGES_PER_STEP):
+            part = rows[at : at + PAGES_PER_STEP]
+            self.add(
+                segment.codes.take(np.array(part)),
+                [record_line(*segment.record(row)) for row in part],
+                [images.image(row) if images else None for row in part],
+            )
+
+    def take_number(self) -> int:
+        self.next_number += 1
+        return self.next_number - 1
+
+
+def merge_tail(state: Snapshot, writer: SegmentWriter, gone: set[int], arriving: int) -> list[int]:
+    """Take small segments at the end into the new one, so that many small additions leave few
+    files: one is merged while it is no larger than what joins it. Returns those that stay."""
+    kept, joined = len(state.segments), arriving
+    page_bytes = max((s.bytes // s.pages for s in state.segments), default=0)
+    while kept and joined * page_bytes < SEGMENT_BYTES // 2:
+        entry = state.manifest.segments[kept - 1]
+        if entry.pages > joined:
+            break
+        joined += entry.pages
+        kept -= 1
+    for number in range(kept, len(state.segments)):
+        writer.copy(state, number, gone)
+    return list(range(kept))
+
+
+def record_lines(ids: Sequence[str], metadata: Sequence[Mapping[str, Any]] | None) -> list[bytes]:
+    """The lines to store for some pages, checked."""
+    if metadata is not None and len(metadata) != len(ids):
+        raise InputError(f"metadata: found {len(metadata)} for {len(ids)} pages; expected one each")
+    lines = []
+    for i, page_id in enumerate(ids):
+        value = {} if metadata is None else metadata[i]
+        if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+            raise InputError(f"metadata of page {page_id!r}: expected a dict with string keys")
+        try:
+            line = record_line(page_id, dict(value))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InputError(f"metadata of page {page_id!r}: not JSON: {error}") from None
+        if len(line) > MAX_RECORD_BYTES:
+            raise InputError(
+                f"metadata of page {page_id!r}: {len(line)} bytes of JSON, at most "
+                f"{MAX_RECORD_BYTES} are stored"
+            )
+        lines.append(line)
+    return lines
+
+
+def checked_images(
+    ids: Sequence[str], images: Sequence[bytes | None] | None
+) -> Sequence[bytes | None]:
+    """One image or None a page."""
+    if images is None:
+        return [None] * len(ids)
+    if len(images) != len(ids):
+        raise InputError(f"images: found {len(images)} for {len(ids)} pages; expected one each")
+    for page_id, image in zip(ids, images, strict=True):
+        if image is not None and not isinstance(image, bytes):
+            raise InputError(f"image of page {page_id!r}: expected bytes or None")
+    return images
