@@ -286,6 +286,11 @@ def evaluate(
 
     budgets = _budgets(k)
     loaded = [load(path) for path in datasets]
+    for dataset in loaded:
+        if dataset.without_text:
+            listed = ", ".join(dataset.without_text[:5])
+            count = _count(len(dataset.without_text), "page")
+            errors.print(f"{dataset.name}: {count} without text left out: {listed}", style="yellow")
     engine = _load_encoder(encoder)
     rows: list[Row] = []
     for dataset in loaded:

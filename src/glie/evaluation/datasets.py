@@ -19,10 +19,12 @@ class Dataset(NamedTuple):
     pages: dict[str, str]
     queries: dict[str, str]
     relevant: dict[str, dict[str, int]]  # by query, then page: 1 or a grade
+    without_text: tuple[str, ...] = ()  # pages of the corpus that no encoder could read
 
 
 def load(path: str | os.PathLike[str]) -> Dataset:
-    """Read a folder. Questions without a relevant page are not in the set."""
+    """Read a folder. Questions without a relevant page are not in the set, nor are pages without
+    text; a question whose answer is such a page stays, and counts as not answered."""
     folder = Path(path)
     if not folder.is_dir():
         raise DatasetError(f"{folder}: no such folder; expected one with corpus.jsonl")
@@ -34,9 +36,7 @@ def load(path: str | os.PathLike[str]) -> Dataset:
         _field(row, "_id", place): _field(row, "text", place)
         for row, place in _rows(folder / "queries.jsonl")
     }
-    for page, text in pages.items():
-        if not text:
-            raise DatasetError(f"{folder / 'corpus.jsonl'}: page {page!r} has no text")
+    without_text = tuple(page for page, text in pages.items() if not text)
     relevant: dict[str, dict[str, int]] = {}
     qrels = folder / "qrels" / "test.tsv"
     for line, row in enumerate(_table(qrels), start=2):
@@ -51,7 +51,8 @@ def load(path: str | os.PathLike[str]) -> Dataset:
     if not relevant:
         raise DatasetError(f"{qrels}: no question has a relevant page")
     asked = {query: text for query, text in queries.items() if query in relevant}
-    return Dataset(folder.resolve().name, pages, asked, relevant)
+    readable = {page: text for page, text in pages.items() if text}
+    return Dataset(folder.resolve().name, readable, asked, relevant, without_text)
 
 
 def _rows(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
