@@ -22,7 +22,7 @@ ROOMS = {
     "documents": {"errors"},
     "encoders": {"errors", "pages", "documents"},
     "snippet": set(),
-    "ingest": {"errors", "pages", "documents", "encoders", "index"},
+    "ingest": {"errors", "pages", "codec", "documents", "encoders", "index"},
     "evaluation": {"errors", "pages", "kernels", "codec", "search", "index", "encoders"},
     "cli": {"errors", "documents", "encoders", "snippet", "ingest", "evaluation", ""},
 }  # type: dict[str, set[str]]

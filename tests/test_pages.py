@@ -92,7 +92,10 @@ def broken(row: int, value: Any) -> list[Any]:
         ([*good(), np.zeros(16)], r"page '3': expected an \(n, D\) array, found shape \(16,\)"),
         ([*good(), unit(np.ones((2, 8)))], "page '3': its vectors have 8 numbers, those of page '0' have 16"),
         ([*good(), [["a"]]], "page '3': expected numbers, found"),
-        ([*good(), [[1.0], [1.0, 2.0]]], r"page '3': not an \(n, D\) array"),
+        ([*good(), [[1.0], [1.0, 2.0]]], "page '3': cannot be read as an array of numbers"),
+        (None, r"expected a list of \(n, D\) arrays, found NoneType"),
+        (np.float32(1), r"expected a list of \(n, D\) arrays, found float32"),
+        ([np.ma.masked_equal([[1.0, 0.0]], 0)], "page '0': a masked array; pass its data and mask"),
         ("text", r"expected a list of \(n, D\) arrays, found str"),
     ],
 )  # fmt: skip
@@ -109,7 +112,8 @@ def test_names_what_is_wrong(arrays: Any, message: str) -> None:
         (["a", "b", ""], "id of page 2: expected a non-empty string"),
         (["a", "b", 3], "id of page 2: expected a non-empty string, found 3"),
         (["a", "b", "\ud800"], "lone surrogate"),
-        ("abc", "found the single string"),
+        ("abc", "expected a list of strings, found 'abc'"),
+        (5, "expected a list of strings, found 5"),
     ],
 )
 def test_ids_are_unique_strings(ids: Any, message: str) -> None:
@@ -141,6 +145,8 @@ def test_a_huge_finite_vector_is_not_called_infinite() -> None:
 def test_bad_masks_are_refused() -> None:
     with pytest.raises(glie.VectorError, match=r"\(P, N, D\) array and a \(P, N\) mask"):
         glie.Pages.from_padded(np.zeros((2, 3, 4)), np.ones((2, 4)))
+    with pytest.raises(glie.VectorError, match="padded array: cannot be read"):
+        glie.Pages.from_padded([[[1.0]], [[1.0], [1.0]]], np.ones((2, 1)))
     with pytest.raises(glie.VectorError, match="booleans or 0 and 1"):
         glie.Pages.from_padded(np.zeros((2, 3, 4)), np.full((2, 3), 0.5))
     with pytest.raises(glie.VectorError, match="page '1': no vectors"):

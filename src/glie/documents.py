@@ -6,6 +6,7 @@ picture are made when asked for, since a text encoder needs neither.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import io
@@ -49,7 +50,8 @@ class DocumentPage:
     number: int
     path: Path
     text: str
-    origin: Literal["text", "ocr", "none"]  # a text layer or file, read by OCR, or no text at all
+    # a text layer or file; read by OCR; no text, OCR not tried; no text, not even by OCR
+    origin: Literal["text", "ocr", "none", "blank"]
 
     @property
     def id(self) -> str:
@@ -92,6 +94,8 @@ def find_documents(paths: Iterable[str | os.PathLike[str]]) -> list[FoundDocumen
                     found.setdefault(path.resolve(), parts)
         elif not given.exists():
             raise DocumentError(f"{given}: no such file or folder")
+        elif not given.is_file():
+            raise DocumentError(f"{given}: neither a file nor a folder")
         elif given.suffix.lower() not in SUFFIXES:
             raise DocumentError(
                 f"{given}: not a kind of document that can be read; expected one of "
@@ -130,6 +134,11 @@ def read_document(document: FoundDocument, *, ocr: bool = True) -> ReadDocument:
     """
     kind = document.path.suffix.lower()
     try:
+        document.name.encode()
+    except UnicodeEncodeError:
+        shown = os.fsencode(document.name).decode("utf-8", "replace")
+        raise DocumentError(f"{shown}: its name is not valid UTF-8; rename it") from None
+    try:
         if document.path.stat().st_size == 0:
             raise DocumentError(f"{document.name}: the file is empty")
         if kind in TEXT:
@@ -146,20 +155,29 @@ def read_document(document: FoundDocument, *, ocr: bool = True) -> ReadDocument:
             problems.append(f"{document.name}, page {number}: cannot be read: {text}")
             continue
         page = DocumentPage(document.name, number, document.path, text, "text")
-        if not _has_text(text):
-            page = dataclasses.replace(page, text="", origin="none")
-            if ocr and ocr_available():
-                try:
-                    text = read_image(page.image(OCR_PIXELS))[0]
-                except DocumentError as error:
-                    problems.append(f"{document.name}, page {number}: {error}")
-                    continue
-                if _has_text(text):
-                    page = dataclasses.replace(page, text=text, origin="ocr")
+        if kind in TEXT and not text.strip():
+            page = dataclasses.replace(page, text="", origin="blank")
+        elif kind not in TEXT and not _has_text(text):
+            try:
+                page = _by_ocr(page) if ocr and ocr_available() else _without_text(page, "none")
+            except DocumentError as error:
+                problems.append(f"{document.name}, page {number}: {error}")
+                continue
         pages.append(page)
     if not pages:
         raise DocumentError(problems[0] if problems else f"{document.name}: it has no pages")
     return ReadDocument(pages, problems)
+
+
+def _by_ocr(page: DocumentPage) -> DocumentPage:
+    text = read_image(page.image(OCR_PIXELS))[0]
+    if not _has_text(text):
+        return _without_text(page, "blank")
+    return dataclasses.replace(page, text=text, origin="ocr")
+
+
+def _without_text(page: DocumentPage, origin: Literal["none", "blank"]) -> DocumentPage:
+    return dataclasses.replace(page, text="", origin=origin)
 
 
 def page_text(path: Path, number: int) -> str:
@@ -208,12 +226,13 @@ def _text_pages(document: FoundDocument) -> list[str]:
 
 def _pieces(paragraph: str) -> Iterator[str]:
     """A paragraph, cut at a space where it alone is longer than a page."""
-    while len(paragraph) > TEXT_PAGE_CHARACTERS:
-        cut = paragraph.rfind(" ", 1, TEXT_PAGE_CHARACTERS)
-        cut = cut if cut > 0 else TEXT_PAGE_CHARACTERS
-        yield paragraph[:cut]
-        paragraph = paragraph[cut:]
-    yield paragraph
+    start = 0
+    while len(paragraph) - start > TEXT_PAGE_CHARACTERS:
+        cut = paragraph.rfind(" ", start + 1, start + TEXT_PAGE_CHARACTERS)
+        cut = cut if cut > 0 else start + TEXT_PAGE_CHARACTERS
+        yield paragraph[start:cut]
+        start = cut
+    yield paragraph[start:]
 
 
 def _pdfium() -> Any:
@@ -267,32 +286,42 @@ def _pdf_words(path: Path, number: int) -> list[Word]:
     pdf = _open_pdf(path, path.name)
     try:
         page = pdf[number - 1]
-        width, height = page.get_size()
         layer = page.get_textpage()
+        text = layer.get_text_range()
         words: list[Word] = []
         run: list[int] = []
-        text = layer.get_text_range()
-        boxes = [layer.get_charbox(i) for i in range(min(len(text), layer.count_chars()))]
-        for i, character in enumerate([*text[: len(boxes)], " "]):
+        count = min(len(text), layer.count_chars())
+        for i, character in enumerate([*text[:count], " "]):
             if not character.isspace():
                 run.append(i)
             elif run:
-                left, bottom, right, top = zip(*(boxes[j] for j in run), strict=True)
                 word = _plain("".join(text[j] for j in run))
-                if word:
-                    words.append(
-                        Word(
-                            word,
-                            min(left) / width,
-                            1 - max(top) / height,
-                            max(right) / width,
-                            1 - min(bottom) / height,
-                        )
-                    )
+                corners = [_on_page(page, layer.get_charbox(j)) for j in run]
+                left, top, right, bottom = zip(*corners, strict=True)
+                box = (min(left), min(top), max(right), max(bottom))
+                inside = 0 <= box[0] <= box[2] <= 1 and 0 <= box[1] <= box[3] <= 1
+                if word and inside:  # what is cropped away is not on the page
+                    words.append(Word(word, *box))
                 run = []
         return words
     finally:
         pdf.close()
+
+
+def _on_page(page: Any, box: tuple[float, float, float, float]) -> tuple[float, ...]:
+    """A box in the PDF's own coordinates as fractions of the page as it is shown: pdfium knows
+    how it is rotated, cropped and shifted."""
+    import ctypes
+
+    raw = _pdfium().raw
+    fine = 100_000  # a device so large that whole pixels are exact enough
+    corners = []
+    for x, y in ((box[0], box[1]), (box[2], box[3])):
+        across, down = ctypes.c_int(), ctypes.c_int()
+        raw.FPDF_PageToDevice(page, 0, 0, fine, fine, 0, x, y, across, down)
+        corners.append((across.value / fine, down.value / fine))
+    (x0, y0), (x1, y1) = corners
+    return min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1)
 
 
 def _render(path: Path, number: int, longest: int) -> Image:
@@ -310,39 +339,52 @@ def _render(path: Path, number: int, longest: int) -> Image:
         finally:
             pdf.close()
     if kind in IMAGES:
-        with _opened_image(path, path.name) as image:
-            try:
-                image.seek(number - 1)
-                picture = image.convert("RGB")
-            except (OSError, EOFError, SyntaxError, ValueError) as error:
-                raise DocumentError(f"{path.name}, page {number}: damaged ({error})") from None
+        picture = _picture(path, number)
         picture.thumbnail((longest, longest))
         return picture
     raise DocumentError(f"{path.name}: a text file has no picture")
 
 
-def _opened_image(path: Path, name: str) -> Image:
-    try:
-        import PIL.Image
-    except ImportError:
-        raise MissingExtraError("reading images", "documents") from None
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", PIL.Image.DecompressionBombWarning)
-            return PIL.Image.open(path)
-    except (PIL.Image.DecompressionBombError, PIL.Image.DecompressionBombWarning):
-        raise DocumentError(f"{name}: more pixels than any page has; refused") from None
-    except (PIL.UnidentifiedImageError, SyntaxError, ValueError, EOFError) as error:
-        raise DocumentError(f"{name}: damaged, or not an image ({error})") from None
+def _picture(path: Path, number: int) -> Image:
+    """One frame of an image file as a person sees it: upright, on white, 8 bits a colour."""
+    from PIL import Image, ImageOps
+
+    with _pillow_errors(f"{path.name}, page {number}"), Image.open(path) as image:
+        image.seek(number - 1)
+        upright = ImageOps.exif_transpose(image)
+        if upright.mode.startswith("I"):  # 16 bits a pixel; Pillow would clip, not scale
+            return upright.point(lambda value: value / 256).convert("L").convert("RGB")
+        if upright.has_transparency_data:
+            upright = upright.convert("RGBA")
+            white = Image.new("RGBA", upright.size, "white")
+            upright = Image.alpha_composite(white, upright)
+        return upright.convert("RGB")
 
 
 def _frames(document: FoundDocument) -> int:
-    with _opened_image(document.path, document.name) as image:
-        try:
-            image.load()
-            return int(getattr(image, "n_frames", 1))
-        except (OSError, SyntaxError, ValueError, EOFError) as error:
-            raise DocumentError(f"{document.name}: damaged ({error})") from None
+    """How many pages an image file has; all are decoded, so that damage shows here."""
+    try:
+        from PIL import Image, ImageSequence
+    except ImportError:
+        raise MissingExtraError("reading images", "documents") from None
+    with _pillow_errors(document.name), Image.open(document.path) as image:
+        return sum(1 for frame in ImageSequence.Iterator(image) if frame.load() is not None)
+
+
+@contextlib.contextmanager
+def _pillow_errors(name: str) -> Iterator[None]:
+    """Whatever Pillow raises on a bad file (its decoders raise anything) names the file."""
+    from PIL import Image
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            yield
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise DocumentError(f"{name}: more pixels than any page has; refused") from None
+    except Exception as error:
+        raise DocumentError(f"{name}: damaged, or not an image ({error})") from None
 
 
 def small_picture(page: DocumentPage) -> bytes | None:

@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from glie.codec.anchors import MAX_VECTORS
 from glie.documents import (
+    TEXT,
     DocumentPage,
     FoundDocument,
     find_documents,
@@ -18,7 +20,7 @@ from glie.documents import (
     small_picture,
 )
 from glie.encoders.base import Encoder
-from glie.errors import DocumentError, EncoderError, IdError
+from glie.errors import DocumentError, EncoderError, IdError, MissingExtraError
 from glie.index.index import Batch, Index
 from glie.pages import Pages
 
@@ -44,6 +46,7 @@ class _Ready:
     """A document that has been read and waits to be encoded."""
 
     digest: str
+    missing: int
     pages: list[DocumentPage]
     replaces: list[str]
 
@@ -54,6 +57,7 @@ class _Known:
 
     path: str
     digest: str
+    missing: int  # pages that could not be read when it was indexed, but might be now
     ids: list[str]
 
 
@@ -70,6 +74,20 @@ class Step:
 Progress = Callable[[Step], None]
 
 
+@dataclasses.dataclass(frozen=True)
+class _Settings:
+    """How documents are to be read."""
+
+    index: Index
+    ocr: bool
+    keep_images: bool
+
+    def wants_images(self, known: _Known) -> bool:
+        """Whether pictures are asked for that an earlier run did not keep."""
+        pictured = Path(known.path).suffix.lower() not in TEXT
+        return self.keep_images and pictured and self.index.image(known.ids[0]) is None
+
+
 def ingest(
     index: Index,
     encoder: Encoder,
@@ -82,13 +100,14 @@ def ingest(
     """Read, encode and add the documents that are new or have changed, a few hundred pages a
     commit. A file that cannot be read is reported, and the rest is indexed."""
     check_encoder(index, encoder)
-    report = Report()
+    report, paths = Report(), list(paths)
     with index.writing():
         known = known_documents(index)
         found = _named_apart(find_documents(paths), known)
         if not found:
             given = ", ".join(str(path) for path in paths)
             raise DocumentError(f"{given}: no documents there (PDF, image, text or Markdown)")
+        settings = _Settings(index, ocr, keep_images)
         waiting: list[_Ready] = []
         for done, document in enumerate(found):
 
@@ -96,7 +115,7 @@ def ingest(
                 progress(Step(name, done, len(found), report.pages_added + pages))
 
             pages_done(0)
-            ready = _read(document, known.get(document.name), report, ocr=ocr)
+            ready = _read(document, known.get(document.name), report, settings)
             if ready is not None:
                 waiting.append(ready)
             last = done + 1 == len(found)
@@ -115,7 +134,8 @@ def check_encoder(index: Index, encoder: Encoder) -> None:
             f"{index.path}: filled with vectors of an unrecorded encoder; add to it with "
             "Index.add in Python"
         )
-    if (recorded["name"], recorded["revision"]) != (encoder.name, encoder.revision):
+    revision = recorded["revision"] or encoder.revision  # recorded by name alone: any will do
+    if (recorded["name"], revision) != (encoder.name, encoder.revision):
         raise EncoderError(
             f"{index.path}: made with encoder {recorded['name']!r} (revision "
             f"{recorded['revision']}), not {encoder.name!r} (revision {encoder.revision}); use "
@@ -129,7 +149,8 @@ def known_documents(index: Index) -> dict[str, _Known]:
     for page_id, metadata in index.records():
         name, path, digest = (metadata.get(key) for key in ("document", "path", "digest"))
         if isinstance(name, str) and isinstance(path, str) and isinstance(digest, str):
-            known.setdefault(name, _Known(path, digest, [])).ids.append(page_id)
+            missing = metadata.get("missing", 0)
+            known.setdefault(name, _Known(path, digest, missing, [])).ids.append(page_id)
     return known
 
 
@@ -139,7 +160,13 @@ def pages_of(index: Index, names: Iterable[str]) -> list[str]:
     by_path = {document.path: document for document in known.values()}
     ids: list[str] = []
     for name in names:
-        document = known.get(name) or by_path.get(str(Path(name).resolve()))
+        named, at_path = known.get(name), by_path.get(str(Path(name).resolve()))
+        if named is not None and at_path is not None and named is not at_path:
+            raise IdError(
+                f"{name}: means two documents, that of this name ({named.path}) and that at this "
+                f"path ({at_path.path}); give the full path of the one to delete"
+            )
+        document = named or at_path
         if document is not None:
             ids.extend(document.ids)
         elif name in index:
@@ -158,15 +185,16 @@ def pages_of(index: Index, names: Iterable[str]) -> list[str]:
 
 def _named_apart(found: list[FoundDocument], known: dict[str, _Known]) -> list[FoundDocument]:
     """Names as they are, or as the index already has them, or with the folder above them where
-    another file in the index has the name."""
+    another file in the index has the name (unless that is gone: then this is it, moved)."""
     by_path = {document.path: name for name, document in known.items()}
     taken = set(known) | {document.name for document in found}
     named = []
     for document in found:
         name, path = document.name, document.path
+        moved = name in known and not Path(known[name].path).exists()
         if str(path) in by_path:
             name = by_path[str(path)]
-        elif name in known and Path(known[name].path) != path:
+        elif name in known and not moved:
             for depth in range(name.count("/") + 2, len(path.parts) + 1):
                 name = "/".join(path.parts[-depth:])
                 if name not in taken:
@@ -177,32 +205,45 @@ def _named_apart(found: list[FoundDocument], known: dict[str, _Known]) -> list[F
 
 
 def _read(
-    document: FoundDocument, known: _Known | None, report: Report, *, ocr: bool
+    document: FoundDocument, known: _Known | None, report: Report, settings: _Settings
 ) -> _Ready | None:
     """The document's pages that have text; None when it is unchanged or cannot be read."""
     try:
         with open(document.path, "rb") as file:
             # the first 64 bits tell versions of one file apart
             digest = hashlib.file_digest(file, "sha256").hexdigest()[:16]
-        if known is not None and known.digest == digest:
+        same = (
+            known is not None
+            and (known.digest, known.path) == (digest, str(document.path))
+            and not settings.wants_images(known)
+        )
+        if known is not None and same and not known.missing:
             report.documents_unchanged += 1
             return None
-        pages, problems = read_document(document, ocr=ocr)
+        pages, problems = read_document(document, ocr=settings.ocr)
     except OSError as error:
         report.problems.append(f"{document.name}: cannot be read: {error.strerror or error}")
+        return None
+    except MissingExtraError as error:
+        report.problems.append(f"{document.name}: {error}")
         return None
     except DocumentError as error:
         report.problems.append(str(error))
         return None
     report.problems.extend(problems)
-    report.pages_without_text.extend(page.id for page in pages if page.origin == "none")
-    report.pages_by_ocr += sum(page.origin == "ocr" for page in pages)
-    with_text = [page for page in pages if page.origin != "none"]
+    unread = [page.id for page in pages if page.origin == "none"]
+    report.pages_without_text.extend(unread)
+    with_text = [page for page in pages if page.origin in ("text", "ocr")]
+    if known is not None and same and {page.id for page in with_text} <= set(known.ids):
+        report.documents_unchanged += 1  # no more can be read than before
+        return None
     if known is None:
         report.documents_added += bool(with_text)
     else:
         report.documents_changed += 1
-    return _Ready(digest, with_text, known.ids if known else [])
+    report.pages_by_ocr += sum(page.origin == "ocr" for page in with_text)
+    missing = len(unread) + len(problems)
+    return _Ready(digest, missing, with_text, known.ids if known else [])
 
 
 def _store(
@@ -214,40 +255,55 @@ def _store(
     pages_done: Callable[[int], None],
 ) -> None:
     """Encode and add a few documents in one commit."""
-    pages = [(page, document.digest) for document in documents for page in document.pages]
+    pages = [(page, document) for document in documents for page in document.pages]
     replaced = [page_id for document in documents for page_id in document.replaces]
+    stored = 0
 
     def batches() -> Iterator[Batch]:
+        nonlocal stored
         for at in range(0, len(pages), PAGES_PER_ENCODE):
             pages_done(at)
             part = pages[at : at + PAGES_PER_ENCODE]
             vectors = encoder.encode_pages([page for page, _ in part])
+            kept = []
+            for (page, document), array in zip(part, vectors, strict=True):
+                if len(array) > MAX_VECTORS:
+                    report.problems.append(
+                        f"{page.document}, page {page.number}: {len(array)} vectors, at most "
+                        f"{MAX_VECTORS} fit a code; split the page"
+                    )
+                else:
+                    kept.append((page, document, array))
+            stored += len(kept)
             yield Batch(
-                Pages(vectors, [page.id for page, _ in part]),
-                [_metadata(page, digest) for page, digest in part],
-                [_picture(page, report) for page, _ in part] if keep_images else None,
+                Pages([array for *_, array in kept], [page.id for page, *_ in kept]),
+                [_metadata(page, document) for page, document, _ in kept],
+                [_picture(page, report) for page, *_ in kept] if keep_images else None,
             )
 
     if pages or replaced:
         index.add(batches(), replacing=replaced)
-        report.pages_added += len(pages)
+        report.pages_added += stored
 
 
-def _metadata(page: DocumentPage, digest: str) -> dict[str, Any]:
-    return {
+def _metadata(page: DocumentPage, document: _Ready) -> dict[str, Any]:
+    metadata = {
         "document": page.document,
         "page": page.number,
         "path": str(page.path),
-        "digest": digest,
+        "digest": document.digest,
         "origin": page.origin,
     }
+    if document.missing:
+        metadata["missing"] = document.missing
+    return metadata
 
 
 def _picture(page: DocumentPage, report: Report) -> bytes | None:
     try:
         return small_picture(page)
-    except DocumentError as error:
-        report.problems.append(str(error))
+    except (DocumentError, OSError) as error:
+        report.problems.append(f"{page.document}, page {page.number}: no picture: {error}")
         return None
 
 

@@ -47,7 +47,8 @@ class VectorSets:
         *,
         normalize: bool = False,
     ) -> None:
-        if isinstance(arrays, (str, bytes, dict)):
+        scalar = getattr(arrays, "ndim", None) == 0
+        if isinstance(arrays, (str, bytes, dict)) or not isinstance(arrays, Iterable) or scalar:
             raise VectorError(
                 f"{self.kind} vectors: expected a list of (n, D) arrays, found "
                 f"{type(arrays).__name__}"
@@ -82,7 +83,7 @@ class VectorSets:
         normalize: bool = False,
     ) -> Self:
         """From a (P, N, D) array and a (P, N) mask that is true, or 1, on the real rows."""
-        padded, keep = to_numpy(array), to_numpy(mask)
+        padded, keep = _converted(array, "padded array"), _converted(mask, "mask")
         if padded.ndim != 3 or keep.shape != padded.shape[:2]:
             raise VectorError(
                 f"padded {cls.kind} vectors: expected a (P, N, D) array and a (P, N) mask, found "
@@ -176,7 +177,7 @@ class Queries(VectorSets):
         """Queries as they are, or made of a list of (m, D) arrays; one array is one query."""
         if isinstance(queries, Queries):
             return queries
-        if not isinstance(queries, (list, tuple)) and to_numpy(queries).ndim == 2:
+        if getattr(queries, "ndim", None) == 2:
             queries = [queries]
         return cls(queries)
 
@@ -184,8 +185,8 @@ class Queries(VectorSets):
 def _checked_ids(ids: Sequence[str] | None, count: int, kind: str) -> list[str]:
     if ids is None:
         return [str(i) for i in range(count)]
-    if isinstance(ids, str):
-        raise IdError(f"ids: expected a list of strings, found the single string {ids!r}")
+    if isinstance(ids, str) or not isinstance(ids, Iterable):
+        raise IdError(f"ids: expected a list of strings, found {ids!r}")
     names = list(ids)
     if len(names) != count:
         raise IdError(f"ids: found {len(names)} ids for {count} {kind} arrays; expected one each")
@@ -208,11 +209,20 @@ def check_id(name: object, what: str) -> None:
         raise IdError(f"{what}: {name!r} is not valid Unicode (a lone surrogate)") from None
 
 
-def _checked_block(source: Any, what: str) -> npt.NDArray[Any]:
+def _converted(source: Any, what: str) -> npt.NDArray[Any]:
+    """A numpy array of anything, or an error that names it: each library refuses in its own way
+    (ragged lists, tensors that live nowhere, objects)."""
+    if isinstance(source, np.ma.MaskedArray):
+        raise VectorError(f"{what}: a masked array; pass its data and mask to from_padded")
     try:
-        block = to_numpy(source)
-    except (ValueError, TypeError) as error:  # a ragged list, or an object numpy cannot hold
-        raise VectorError(f"{what}: not an (n, D) array: {error}") from None
+        return to_numpy(source)
+    except Exception as error:
+        reason = str(error).strip().split("\n")[0]
+        raise VectorError(f"{what}: cannot be read as an array of numbers: {reason}") from None
+
+
+def _checked_block(source: Any, what: str) -> npt.NDArray[Any]:
+    block = _converted(source, what)
     if block.ndim != 2:
         raise VectorError(f"{what}: expected an (n, D) array, found shape {block.shape}")
     # ml_dtypes' bfloat16 and its kin register with kind "V", yet convert like any float

@@ -84,6 +84,29 @@ def test_killed_processes_lose_nothing(tmp_path: Path) -> None:
     assert len(list((path / "segments").iterdir())) == index.info().segments
 
 
+def test_a_disk_that_fails_after_the_commit_loses_nothing(
+    index: glie.Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rename is made, the folder's fsync is not: the change is there and stays."""
+    real = folder._sync
+
+    def fails(path: Path) -> None:
+        if path == index.path:
+            raise OSError(5, "Input/output error")
+        real(path)
+
+    with index.writing():
+        with monkeypatch.context() as patch:
+            patch.setattr(folder, "_sync", fails)
+            with pytest.raises(glie.IndexFolderError, match="the disk did not confirm it"):
+                index.add(glie.Pages(make_arrays(1), ids=["new"]))
+        assert "new" in index
+        index.add(glie.Pages(make_arrays(1), ids=["newer"]))
+        with pytest.raises(glie.IdError, match="'new' is already in the index"):
+            index.add(glie.Pages(make_arrays(1), ids=["new"]))
+    assert glie.Index.open(index.path).ids[-2:] == ["new", "newer"]
+
+
 @pytest.mark.parametrize("broken", ["write", "fsync", "replace"])
 def test_a_disk_that_fails_leaves_the_last_state(
     index: glie.Index, monkeypatch: pytest.MonkeyPatch, broken: str

@@ -67,6 +67,74 @@ def test_a_batch_of_queries_gives_one_hits_each(index: glie.Index) -> None:
     assert index.search(queries[0], top=3)[0].ids == together[0].ids  # one array is one query
 
 
+def test_returned_metadata_is_the_callers_own(index: glie.Index) -> None:
+    index.search([query()], top=1)[0].metadata[0]["page"] = {"not", "json"}
+    hit = index.search([query()], top=1)[0]
+    assert isinstance(hit.metadata[0]["page"], int)
+    index.metadata(hit.ids[0])["page"] = "changed"
+    index.delete(["a.pdf#1" if hit.ids[0] != "a.pdf#1" else "a.pdf#2"])
+    index.compact()
+    assert glie.Index.open(index.path).metadata(hit.ids[0]) == hit.metadata[0]
+
+
+def test_a_change_within_a_change_is_refused(index: glie.Index) -> None:
+    def batches() -> Iterator[Batch]:
+        yield Batch(glie.Pages(make_arrays(1), ids=["outer"]))
+        index.add(glie.Pages(make_arrays(1), ids=["inner"]))
+
+    with pytest.raises(glie.InputError, match="being changed already"):
+        index.add(batches())
+    assert len(index) == len(glie.Index.open(index.path)) == 30
+    index.add(glie.Pages(make_arrays(1), ids=["inner"]))
+    assert len(index) == 31
+
+
+def test_an_index_stays_where_it_is_when_the_process_moves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    index = glie.Index.create("here", glie.Codec(k=2))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    index.add(glie.Pages(make_arrays(1)))
+    assert len(glie.Index.open(tmp_path / "here")) == 1
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_wrong_arguments_are_named(index: glie.Index, pages: glie.Pages, tmp_path: Path) -> None:
+    wrong: list[tuple[Any, str]] = [
+        (lambda: index.add(5), "add: expected Pages or Batches, found int"),  # type: ignore[arg-type]
+        (lambda: index.add([pages]), "add: expected Pages or Batches, found Pages"),  # type: ignore[list-item]
+        (lambda: index.search(None), "found NoneType"),
+        (lambda: index.search([query()], ids=5), "ids: expected a list of strings"),  # type: ignore[arg-type]
+        (lambda: index.search([query()], ids=[["a"]]), "ids: expected a list of strings"),  # type: ignore[list-item]
+        (lambda: index.search([query()], where="x"), "where: expected a dict"),  # type: ignore[arg-type]
+        (lambda: index.delete("a.pdf#1"), "found the single string"),
+        (lambda: glie.Index.create(tmp_path / "n", 4), "codec: expected a glie.Codec"),  # type: ignore[arg-type]
+        (lambda: glie.Index.create(tmp_path / "n", encoder=5), "encoder: expected a name"),  # type: ignore[arg-type]
+        (lambda: glie.Codec().compress([1]), "compress: expected glie.Pages"),  # type: ignore[arg-type]
+    ]
+    for call, message in wrong:
+        with pytest.raises(glie.InputError, match=message):
+            call()
+    assert not (tmp_path / "n").exists()
+    two: Any = np.int64(2)
+    assert index.search([query()], top=two)[0].ids == index.search([query()], top=2)[0].ids
+    assert len(index.search([query()], where={"page": 4.0})[0]) == 1
+
+
+def test_files_of_others_are_left_alone(index: glie.Index) -> None:
+    (index.path / "segments" / "notes.txt").write_text("mine")
+    index.add(glie.Pages(make_arrays(1), ids=["x"]))
+    assert (index.path / "segments" / "notes.txt").exists()
+
+
+def test_an_empty_addition_is_no_commit(index: glie.Index) -> None:
+    before = index.info().generation
+    index.add(glie.Pages([]))
+    assert index.info().generation == before
+
+
 def test_ties_keep_the_order_of_insertion(tmp_path: Path) -> None:
     page = make_arrays(1)[0]
     index = glie.Index.create(tmp_path / "ties", glie.Codec(k=4))
@@ -163,16 +231,27 @@ def test_replacing_is_one_step(index: glie.Index) -> None:
     assert "new" in index
 
 
+def nested(depth: int) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for _ in range(depth):
+        value = {"a": value}
+    return value
+
+
 @pytest.mark.parametrize(
     ("metadata", "message"),
     [
         ([{}], "found 1 for 2 pages"),
         ([{}, {"a": {1, 2}}], "metadata of page 'y': not JSON"),
         ([{}, {"a": float("nan")}], "metadata of page 'y': not JSON"),
-        ([{}, {1: 2}], "metadata of page 'y': expected a dict with string keys"),
+        ([{}, {1: 2}], "metadata of page 'y': not JSON: expected string keys"),
         ([{}, ["a"]], "metadata of page 'y': expected a dict"),
-        ([{}, {"a": "x" * 2_000_000}], "metadata of page 'y': 2000017 bytes of JSON"),
+        ([{}, {"a": "x" * 2_000_000}], "metadata of page 'y': 2000016 bytes of JSON"),
         ([{}, {"a": "\ud800"}], "metadata of page 'y': not JSON"),
+        ([{}, {"a": {1: 2}}], "metadata of page 'y': not JSON: expected string keys, found 1"),
+        ([{}, nested(100)], "metadata of page 'y': not JSON: nested more than 64 deep"),
+        ({"a": 1}, "metadata: expected a list with one a page, found dict"),
+        (5, "metadata: expected a list with one a page, found int"),
     ],
 )
 def test_bad_metadata_changes_nothing(index: glie.Index, metadata: Any, message: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from glie.codec.anchors import anchor, cluster
 from glie.codec.codes import Codes
 from glie.codec.config import CodecConfig
+from glie.errors import InputError
 from glie.pages import Pages
 
 
@@ -29,6 +30,8 @@ class Codec:
 
     def compress(self, pages: Pages) -> Codes:
         """The code of every page. A page gives the same code alone and in any batch."""
+        if not isinstance(pages, Pages):
+            raise InputError(f"compress: expected glie.Pages, found {type(pages).__name__}")
         return anchor(pages, cluster(pages, self.config))
 
     def __repr__(self) -> str:

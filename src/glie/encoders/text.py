@@ -17,8 +17,8 @@ from glie.errors import EncoderError, InputError, MissingExtraError
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 REDUCTION = "minilm-128.safetensors"
 
-WINDOW = 256  # tokens seen at once, the two special ones included
-OVERLAP = 64  # tokens that two neighbouring windows share; each keeps the half it sees better
+WINDOW = 192  # tokens seen at once, special ones included; MiniLM was trained on short texts
+OVERLAP = 32  # tokens that two neighbouring windows share; each keeps the half it sees better
 TOKENS_PER_BATCH = 4096
 
 

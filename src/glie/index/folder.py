@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import re
 import socket
 import time
 from collections.abc import Iterator, Mapping
@@ -27,6 +28,7 @@ SEGMENTS = "segments"
 LOCK = "lock"
 WRITER = "writer.json"
 FORMAT = "glie-index"
+OWN_FILE = re.compile(r"\d{8,}\.(seg|img|del)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,6 +74,8 @@ class Manifest:
             raise IndexFolderError(f"{folder}: a file; an index is a folder") from None
         except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
             raise damaged(path, "it is not the JSON of an index") from None
+        except OSError as error:
+            raise IndexFolderError(f"{path}: cannot be read: {error.strerror}") from None
         if name != FORMAT:
             raise damaged(path, f"format {name!r}, expected {FORMAT!r}")
         if version != VERSION:
@@ -115,7 +119,7 @@ class Folder:
     """Paths, locking and durable writes inside one index folder."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+        self.path = Path(path).absolute()  # it stays the same folder when the process moves
 
     def file(self, number: int, kind: str) -> Path:
         return self.path / SEGMENTS / f"{number:08d}.{kind}"
@@ -134,9 +138,12 @@ class Folder:
             raise IndexFolderError(f"{self.path}: not empty and not an index; choose another name")
         try:
             (self.path / SEGMENTS).mkdir(parents=True, exist_ok=True)
+            _sync(self.path.parent)
         except OSError as error:
             raise IndexFolderError(f"{self.path}: cannot be made: {error.strerror}") from None
         with self.writing():
+            if (self.path / MANIFEST).exists():  # another process was faster
+                raise IndexFolderError(f"{self.path}: already an index, made just now")
             self.commit(manifest)
 
     @contextlib.contextmanager
@@ -185,11 +192,17 @@ class Folder:
             _sync(self.path / SEGMENTS)
             _write_durably(new, manifest.to_json().encode())
             new.replace(self.path / MANIFEST)
-            _sync(self.path)
         except OSError as error:
             raise IndexFolderError(
                 f"{self.path}: cannot be written: {error.strerror}; the index keeps its last "
                 "committed state"
+            ) from None
+        try:
+            _sync(self.path)
+        except OSError as error:
+            raise IndexFolderError(
+                f"{self.path}: changed, but the disk did not confirm it: {error.strerror}; a power "
+                "cut now may undo the change"
             ) from None
 
     def remove_strays(self, manifest: Manifest) -> None:
@@ -204,15 +217,20 @@ class Folder:
             )
             if number is not None
         }
+        (self.path / SEGMENTS).mkdir(exist_ok=True)  # a copy may have lost the empty folder
         for path in (self.path / SEGMENTS).iterdir():
-            if path.name not in named:
+            if OWN_FILE.fullmatch(path.name) and path.name not in named:
                 # some systems refuse while a reader maps it; the next writer tries again
                 with contextlib.suppress(OSError):
                     path.unlink()
 
     def size(self) -> int:
         """Bytes of all files in the folder."""
-        return sum(path.stat().st_size for path in self.path.rglob("*") if path.is_file())
+        total = 0
+        for path in self.path.rglob("*"):
+            with contextlib.suppress(FileNotFoundError):  # a writer may remove it meanwhile
+                total += path.stat().st_size if path.is_file() else 0
+        return total
 
 
 def check_encoder(encoder: Mapping[str, Any] | str | None) -> dict[str, Any] | None:
@@ -221,9 +239,11 @@ def check_encoder(encoder: Mapping[str, Any] | str | None) -> dict[str, Any] | N
         return None
     if isinstance(encoder, str):
         return {"name": encoder, "revision": None}
-    if not isinstance(encoder.get("name"), str):
-        raise InputError(f"encoder: expected a name, or a name and a revision, found {encoder!r}")
-    return {"name": encoder["name"], "revision": encoder.get("revision")}
+    if isinstance(encoder, Mapping):
+        name, revision = encoder.get("name"), encoder.get("revision")
+        if isinstance(name, str) and (revision is None or isinstance(revision, str)):
+            return {"name": name, "revision": revision}
+    raise InputError(f"encoder: expected a name, or a name and a revision, found {encoder!r}")
 
 
 def _write_durably(path: Path, data: bytes) -> None:

@@ -10,7 +10,7 @@ import functools
 import json
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,12 +18,13 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from glie.errors import CorruptIndexError
+from glie.errors import CorruptIndexError, IndexFolderError
 
 VERSION = 1
 ALIGNMENT = 64
 RECORDS_PER_BLOCK = 64
-MAX_RECORD_BYTES = 1 << 20
+MAX_RECORD_BYTES = 1 << 20  # of a line with its newline
+CACHED_BLOCKS = 32
 BFLOAT16 = 1  # the only type of stored vectors so far
 
 SEGMENT_MAGIC = b"GLIESEG\0"
@@ -62,8 +63,7 @@ def from_bfloat16(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
 
 def record_line(page_id: str, metadata: dict[str, Any]) -> bytes:
     """One page's id and metadata as a line of JSON. Raises ValueError or TypeError for others."""
-    line = json.dumps([page_id, metadata], ensure_ascii=False, allow_nan=False) + "\n"
-    return line.encode()
+    return json.dumps([page_id, metadata], ensure_ascii=False, allow_nan=False).encode()
 
 
 def _padded(size: int) -> int:
@@ -74,7 +74,7 @@ def segment_bytes(codes: StoredCodes, records: Sequence[bytes]) -> bytes:
     """A whole segment file: header, vectors, norms, counts, records, table of record blocks."""
     pages, k, dim = codes.vectors.shape
     blocks = [
-        zlib.compress(b"".join(records[i : i + RECORDS_PER_BLOCK]), 9)
+        zlib.compress(b"".join(line + b"\n" for line in records[i : i + RECORDS_PER_BLOCK]), 9)
         for i in range(0, pages, RECORDS_PER_BLOCK)
     ]
     table = np.cumsum([0] + [len(block) for block in blocks], dtype="<u8")
@@ -110,7 +110,8 @@ class Segment:
             raise damaged(path, f"version {version}, type {dtype} is unknown; upgrade glie")
         if not pages or not k or not dim or not per_block:
             raise damaged(path, "the header has a zero where a size should be")
-        self.pages, self.k, self.dim, self.per_block = pages, k, dim, per_block
+        self.pages, self.k, self.dim = int(pages), int(k), int(dim)
+        self.per_block = int(per_block)
         blocks = -(-pages // per_block)
         self._checksums = rest[:5]
         sizes = [pages * k * dim * 2, pages * k * 2, pages * k * 2, records_bytes, blocks * 8 + 8]
@@ -123,8 +124,7 @@ class Segment:
             raise damaged(path, f"{len(data)} bytes long, the header says {position}")
         self.bytes = position
         self._data = data
-        # a cache per segment, not on the class: it must die with the segment's mapping
-        self._block = functools.lru_cache(maxsize=32)(self._read_block)
+        self._blocks: dict[int, list[bytes]] = {}  # the last that were inflated
 
     @functools.cached_property
     def codes(self) -> StoredCodes:
@@ -133,8 +133,13 @@ class Segment:
         return StoredCodes(
             self._section(0, "vectors").view("<u2").reshape(*shape, self.dim),
             self._section(1, "norms").view("<f2").reshape(shape),
-            self._section(2, "counts").view("<u2").reshape(shape),
+            self.counts,
         )
+
+    @functools.cached_property
+    def counts(self) -> npt.NDArray[np.uint16]:
+        """The counts alone, checked the first time."""
+        return self._section(2, "counts").view("<u2").reshape(self.pages, self.k)
 
     @functools.cached_property
     def _table(self) -> npt.NDArray[np.uint64]:
@@ -148,41 +153,52 @@ class Segment:
     def _records(self) -> npt.NDArray[np.uint8]:
         return self._section(3, "records")
 
+    def line(self, row: int) -> bytes:
+        """The stored line of one page, as it is."""
+        block = row // self.per_block
+        if block not in self._blocks:
+            if len(self._blocks) >= CACHED_BLOCKS:
+                self._blocks.clear()
+            self._blocks[block] = self._inflated(block)
+        return self._blocks[block][row % self.per_block]
+
     def record(self, row: int) -> tuple[str, dict[str, Any]]:
-        """The id and metadata of one page."""
-        page_id, metadata = self._block(row // self.per_block)[row % self.per_block]
-        return page_id, metadata
+        """The id and metadata of one page; a fresh copy, the caller's to change."""
+        return self._parsed(self.line(row))
 
     @functools.cached_property
     def ids(self) -> list[str]:
         """The ids of all pages, in order."""
         return [page_id for page_id, _ in self.records()]
 
-    def records(self) -> list[tuple[str, dict[str, Any]]]:
+    def records(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """The ids and metadata of all pages, in order."""
-        blocks = len(self._table) - 1
-        return [record for block in range(blocks) for record in self._read_block(block)]
+        for block in range(len(self._table) - 1):
+            yield from map(self._parsed, self._inflated(block))
 
-    def _read_block(self, block: int) -> list[tuple[str, dict[str, Any]]]:
+    def _inflated(self, block: int) -> list[bytes]:
         start, end = int(self._table[block]), int(self._table[block + 1])
         expected = min(self.per_block, self.pages - block * self.per_block)
         try:
-            plain = zlib.decompressobj().decompress(
+            # bounded, whatever the stream claims to hold
+            text = zlib.decompressobj().decompress(
                 self._records[start:end].tobytes(), expected * MAX_RECORD_BYTES
             )
-            found = [json.loads(line) for line in plain.decode().split("\n")[:-1]]
-        except (zlib.error, ValueError, RecursionError) as error:
+        except zlib.error as error:
             raise damaged(self.path, f"record block {block} cannot be read: {error}") from None
-        whole = all(
-            isinstance(item, list)
-            and len(item) == 2
-            and isinstance(item[0], str)
-            and isinstance(item[1], dict)
-            for item in found
-        )
-        if len(found) != expected or not whole:
+        lines = text.split(b"\n")
+        if len(lines) != expected + 1 or lines[-1]:
             raise damaged(self.path, f"record block {block} does not hold {expected} records")
-        return [(item[0], item[1]) for item in found]
+        return lines[:-1]
+
+    def _parsed(self, line: bytes) -> tuple[str, dict[str, Any]]:
+        try:
+            page_id, metadata = json.loads(line)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise damaged(self.path, f"a record cannot be read: {error}") from None
+        if not isinstance(page_id, str) or not isinstance(metadata, dict):
+            raise damaged(self.path, "a record is not an id and its metadata")
+        return page_id, metadata
 
     def _section(self, number: int, name: str) -> npt.NDArray[np.uint8]:
         start, end = self._places[number]
@@ -236,6 +252,7 @@ class Images:
         table = data[start : self._first]
         if checksum(table) != expected:
             raise damaged(path, "its table does not match its checksum")
+        self.bytes = len(data)
         self._table = table.view("<u8").reshape(-1, 2)
         if self._first + int(self._table[-1, 0]) != len(data):
             raise damaged(path, f"{len(data)} bytes long, its table says otherwise")
@@ -259,6 +276,10 @@ def _map(path: Path) -> npt.NDArray[np.uint8]:
         return np.asarray(np.memmap(path, dtype=np.uint8, mode="r"))
     except ValueError:  # numpy's answer to an empty file
         raise damaged(path, "the file is empty") from None
+    except FileNotFoundError:  # the caller knows whether that is a fault
+        raise
+    except OSError as error:
+        raise IndexFolderError(f"{path}: cannot be read: {error.strerror}") from None
 
 
 def _header(

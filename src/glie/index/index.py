@@ -55,6 +55,14 @@ class Batch(NamedTuple):
     images: Sequence[bytes | None] | None = None
 
 
+class _Hold(threading.local):
+    """What this thread holds of the writer's lock. A forked child holds nothing of it."""
+
+    process = 0
+    depth = 0
+    changing = False
+
+
 class Index:
     """A searchable folder of codes: one writer at a time, any number of readers.
 
@@ -66,7 +74,7 @@ class Index:
         self._folder = Folder(path)
         self._state = Snapshot.latest(self._folder)
         self._ids: set[str] | None = None  # of the live pages, while this is the writer
-        self._lock_depth = threading.local()
+        self._hold = _Hold()
         try:
             self.codec = Codec(config=CodecConfig.from_dict(self._state.manifest.codec))
         except InputError as error:
@@ -81,6 +89,8 @@ class Index:
         encoder: Mapping[str, Any] | str | None = None,
     ) -> Index:
         """A new, empty index. `encoder` names what made the vectors, if that is to be checked."""
+        if codec is not None and not isinstance(codec, Codec):
+            raise InputError(f"codec: expected a glie.Codec, found {codec!r}")
         settings = (codec or Codec()).config.to_dict()
         Folder(path).make(Manifest(settings, check_encoder(encoder)))
         return cls(path)
@@ -137,7 +147,7 @@ class Index:
         """Counts and measured sizes."""
         state, manifest = self._state, self._state.manifest
         vectors = sum(
-            int(segment.codes.counts[state.live(number)].sum(dtype=np.int64))
+            int(segment.counts[state.live(number)].sum(dtype=np.int64))
             for number, segment in enumerate(state.segments)
         )
         k, dim = self.codec.k, manifest.dim
@@ -165,16 +175,18 @@ class Index:
     def writing(self) -> Iterator[None]:
         """Hold the writer's lock over several changes. `add`, `delete` and `compact` take it
         by themselves."""
-        depth = getattr(self._lock_depth, "value", 0)
+        hold = self._hold
+        if hold.process != os.getpid():
+            hold.process, hold.depth, hold.changing = os.getpid(), 0, False
         with contextlib.ExitStack() as stack:
-            if depth == 0:
+            if hold.depth == 0:
+                Manifest.read(self.path)  # or say that it is no index, before making a lock there
                 stack.enter_context(self._folder.writing())
-                self.refresh()
-            self._lock_depth.value = depth + 1
+            hold.depth += 1
             try:
                 yield
             finally:
-                self._lock_depth.value = depth
+                hold.depth -= 1
 
     def add(
         self,
@@ -195,6 +207,8 @@ class Index:
             batches, arriving = [Batch(pages, metadata, images)], len(pages)
         elif metadata is not None or images is not None:
             raise InputError("metadata, images: with an iterable of batches, put them in the Batch")
+        elif not isinstance(pages, Iterable):
+            raise InputError(f"add: expected Pages or Batches, found {type(pages).__name__}")
         else:
             batches, arriving = pages, PAGES_PER_STEP
         with self._change() as state:
@@ -230,9 +244,11 @@ class Index:
                     codes = self.codec.compress(new.slice(at, end))
                     writer.add(_stored(codes), lines[at:end], blobs[at:end])
             writer.flush()
-            self._commit(state, writer, kept, gone, dim)
-            taken -= leaving
-            taken |= arrived
+            if arrived or gone:
+                self._commit(state, writer, kept, gone, dim)
+                taken -= leaving
+                taken |= arrived
+                self._ids = taken
 
     def delete(self, ids: Iterable[str]) -> int:
         """Delete pages by id; an unknown id is an error, and then nothing is deleted."""
@@ -242,7 +258,6 @@ class Index:
             writer = SegmentWriter(self._folder, state.manifest.next_number)
             if gone:
                 self._commit(state, writer, range(len(state.segments)), gone, state.manifest.dim)
-                self._live_ids(state).difference_update(leaving)
             return len(gone)
 
     def compact(self) -> None:
@@ -270,7 +285,7 @@ class Index:
         restricts the search to these pages; `where` to pages whose metadata has these values
         (a list stands for any of its values).
         """
-        if not isinstance(top, int) or isinstance(top, bool) or top < 1:
+        if not isinstance(top, (int, np.integer)) or isinstance(top, bool) or top < 1:
             raise InputError(f"top: expected a whole number of at least 1, found {top!r}")
         state = self._state
         questions = Queries.of(queries)
@@ -279,7 +294,7 @@ class Index:
                 f"queries: their vectors have {questions.dim} numbers, those of {self.path} have "
                 f"{state.manifest.dim}; encode them with the encoder that made the index"
             )
-        ranking = rank(questions, state.blocks(ids, where), top)
+        ranking = rank(questions, state.blocks(ids, where), int(top))
         results = []
         for positions, scores in zip(ranking.positions, ranking.scores, strict=True):
             found = [state.record(int(position)) for position in positions]
@@ -298,7 +313,8 @@ class Index:
         state = Snapshot.latest(self._folder)
         for segment, images in zip(state.segments, state.images, strict=True):
             _ = segment.codes
-            segment.records()
+            for _record in segment.records():
+                pass
             for row in range(segment.pages if images else 0):
                 assert images is not None
                 images.image(row)
@@ -313,8 +329,15 @@ class Index:
     def _change(self) -> Iterator[Snapshot]:
         """The state to change, under the lock, rid of what an interrupted change left behind."""
         with self.writing():
+            if self._hold.changing:
+                raise InputError("the index is being changed already; finish that change first")
+            self.refresh()
             self._folder.remove_strays(self._state.manifest)
-            yield self._state
+            self._hold.changing = True
+            try:
+                yield self._state
+            finally:
+                self._hold.changing = False
 
     def _commit(
         self,
@@ -349,8 +372,11 @@ class Index:
             next_number=writer.next_number,
             segments=(*entries, *writer.entries),
         )
-        self._folder.commit(manifest)
-        self._state = Snapshot(self._folder, manifest, state)
+        self._ids = None
+        try:
+            self._folder.commit(manifest)
+        finally:
+            self.refresh()  # to what is on disk now, whether or not all went well
         self._folder.remove_strays(manifest)
 
     def __repr__(self) -> str:

@@ -53,8 +53,7 @@ class Snapshot:
             if (segment.k, segment.dim) != (manifest.codec.get("k"), manifest.dim):
                 raise damaged(segment.path, f"its codes are {segment.k} x {segment.dim}")
         self.bounds = np.cumsum([0] + [s.pages for s in self.segments], dtype=np.int64)
-        # on the object, not the class: it must die with the snapshot
-        self._where = functools.lru_cache(maxsize=16)(self._matching)
+        self._where: dict[str, Mask] = {}  # the last restrictions by metadata that were asked for
 
     @classmethod
     def latest(cls, folder: Folder, before: Snapshot | None = None) -> Snapshot:
@@ -104,7 +103,7 @@ class Snapshot:
     def position(self, page_id: str) -> int:
         try:
             return self.positions[page_id]
-        except (KeyError, TypeError):
+        except KeyError:
             raise IdError(f"page {page_id!r} is not in the index") from None
 
     def blocks(
@@ -116,7 +115,7 @@ class Snapshot:
             allowed[:] = False
             allowed[[self.position(page_id) for page_id in distinct(ids)]] = True
         if where:
-            allowed &= self._where(_wanted(where))
+            allowed &= self._matching(_wanted(where))
         for number, segment in enumerate(self.segments):
             first = int(self.bounds[number])
             rows = self.live(number)
@@ -126,6 +125,8 @@ class Snapshot:
 
     def _matching(self, where: str) -> Mask:
         """The positions whose metadata has one of the wanted values for every key."""
+        if where in self._where:
+            return self._where[where]
         wanted = {key: set(values) for key, values in json.loads(where)}
         matching = np.zeros(int(self.bounds[-1]), bool)
         for position, _, metadata in self.records():
@@ -133,6 +134,9 @@ class Snapshot:
                 key in metadata and _canonical(metadata[key]) in values
                 for key, values in wanted.items()
             )
+        if len(self._where) >= 16:
+            self._where.clear()
+        self._where[where] = matching
         return matching
 
 
@@ -140,11 +144,16 @@ def distinct(ids: Iterable[str]) -> list[str]:
     """Ids without repetitions; a single string is a mistake."""
     if isinstance(ids, str):
         raise IdError(f"ids: expected a list of ids, found the single string {ids!r}")
-    return list(dict.fromkeys(ids))
+    try:
+        return list(dict.fromkeys(ids))
+    except TypeError as error:
+        raise IdError(f"ids: expected a list of strings: {error}") from None
 
 
 def _wanted(where: Mapping[str, Any]) -> str:
     """A restriction as text that compares: keys and, for each, its values as text."""
+    if not isinstance(where, Mapping):
+        raise InputError(f"where: expected a dict of metadata values, found {where!r}")
     return json.dumps(
         [
             (key, sorted(_canonical(v) for v in values))
@@ -155,7 +164,9 @@ def _wanted(where: Mapping[str, Any]) -> str:
 
 
 def _canonical(value: Any) -> str:
-    """JSON text that is equal for equal values, and tells True from 1."""
+    """JSON text that is equal for equal values: 1 is 1.0, and True is neither."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     try:
         return json.dumps(value, sort_keys=True)
     except (TypeError, ValueError) as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from glie.index.snapshot import Snapshot
 
 SEGMENT_BYTES = 64 << 20  # a segment is closed at this size; so much is held in memory
 PAGES_PER_STEP = 512  # compressed or copied at a time
+MAX_NESTING = 64  # of metadata
 
 
 class SegmentWriter:
@@ -75,7 +76,7 @@ class SegmentWriter:
             part = rows[at : at + PAGES_PER_STEP]
             self.add(
                 segment.codes.take(np.array(part)),
-                [record_line(*segment.record(row)) for row in part],
+                [segment.line(row) for row in part],
                 [images.image(row) if images else None for row in part],
             )
 
@@ -88,7 +89,10 @@ def merge_tail(state: Snapshot, writer: SegmentWriter, gone: set[int], arriving:
     """Take small segments at the end into the new one, so that many small additions leave few
     files: one is merged while it is no larger than what joins it. Returns those that stay."""
     kept, joined = len(state.segments), arriving
-    page_bytes = max((s.bytes // s.pages for s in state.segments), default=0)
+    sizes = [s.bytes for s in state.segments]
+    for number, images in enumerate(state.images):
+        sizes[number] += images.bytes if images else 0
+    page_bytes = max((b // s.pages for b, s in zip(sizes, state.segments, strict=True)), default=0)
     while kept and joined * page_bytes < SEGMENT_BYTES // 2:
         entry = state.manifest.segments[kept - 1]
         if entry.pages > joined:
@@ -102,18 +106,17 @@ def merge_tail(state: Snapshot, writer: SegmentWriter, gone: set[int], arriving:
 
 def record_lines(ids: Sequence[str], metadata: Sequence[Mapping[str, Any]] | None) -> list[bytes]:
     """The lines to store for some pages, checked."""
-    if metadata is not None and len(metadata) != len(ids):
-        raise InputError(f"metadata: found {len(metadata)} for {len(ids)} pages; expected one each")
+    values = _one_each("metadata", ids, metadata, {})
     lines = []
-    for i, page_id in enumerate(ids):
-        value = {} if metadata is None else metadata[i]
-        if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-            raise InputError(f"metadata of page {page_id!r}: expected a dict with string keys")
+    for page_id, value in zip(ids, values, strict=True):
+        if not isinstance(value, Mapping):
+            raise InputError(f"metadata of page {page_id!r}: expected a dict, found {value!r:.80}")
         try:
+            _check_json(value, MAX_NESTING)
             line = record_line(page_id, dict(value))
-        except (TypeError, ValueError, RecursionError) as error:
+        except (TypeError, ValueError) as error:
             raise InputError(f"metadata of page {page_id!r}: not JSON: {error}") from None
-        if len(line) > MAX_RECORD_BYTES:
+        if len(line) >= MAX_RECORD_BYTES:
             raise InputError(
                 f"metadata of page {page_id!r}: {len(line)} bytes of JSON, at most "
                 f"{MAX_RECORD_BYTES} are stored"
@@ -126,11 +129,34 @@ def checked_images(
     ids: Sequence[str], images: Sequence[bytes | None] | None
 ) -> Sequence[bytes | None]:
     """One image or None a page."""
-    if images is None:
-        return [None] * len(ids)
-    if len(images) != len(ids):
-        raise InputError(f"images: found {len(images)} for {len(ids)} pages; expected one each")
-    for page_id, image in zip(ids, images, strict=True):
+    blobs: list[bytes | None] = _one_each("images", ids, images, None)
+    for page_id, image in zip(ids, blobs, strict=True):
         if image is not None and not isinstance(image, bytes):
             raise InputError(f"image of page {page_id!r}: expected bytes or None")
-    return images
+    return blobs
+
+
+def _one_each(what: str, ids: Sequence[str], given: Any, default: Any) -> list[Any]:
+    """What was given as a list with one item a page."""
+    if given is None:
+        return [default] * len(ids)
+    if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
+        raise InputError(f"{what}: expected a list with one a page, found {type(given).__name__}")
+    items = list(given)
+    if len(items) != len(ids):
+        raise InputError(f"{what}: found {len(items)} for {len(ids)} pages; expected one each")
+    return items
+
+
+def _check_json(value: Any, depth: int) -> None:
+    """Refuse what JSON would change or a reader could not parse: other keys, endless nesting."""
+    if depth == 0:
+        raise ValueError(f"nested more than {MAX_NESTING} deep")
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise TypeError(f"expected string keys, found {key!r}")
+            _check_json(item, depth - 1)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            _check_json(item, depth - 1)
