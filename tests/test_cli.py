@@ -132,8 +132,10 @@ def test_scans_without_ocr_are_counted(run: Run, documents: Path) -> None:
     done = run("index", "reports", "--to", "x.glie", "--no-ocr")
     assert done.code == 0
     assert "1 page without text left out: scan.png#1" in done.err
-    done = run("index", "reports", "--to", "x.glie", "--keep-images")
+    done = run("index", "reports", "--to", "x.glie")
     assert "1 document added, 2 unchanged: 1 page (1 read by OCR)" in done.out
+    done = run("index", "reports", "--to", "x.glie", "--keep-images")
+    assert "0 documents added, 3 changed: 4 pages" in done.out
     assert glie.Index.open("x.glie").image("scan.png#1") is not None
 
 
@@ -161,7 +163,7 @@ def test_scans_without_ocr_are_counted(run: Run, documents: Path) -> None:
         ),
         (["index", "reports", "--to", "reports"], "reports: not empty and not an index"),
         (["add", "reports", "reports"], "reports: is not an index"),
-        (["delete", "x.glie", "c.pdf"], "c.pdf: neither a document nor a page in x.glie"),
+        (["delete", "x.glie", "c.pdf"], "c.pdf: neither a document nor a page in "),
         (["search", "x.glie", "  "], "query 0: no text to encode"),
         (["search", "plain.glie", "a"], "an encoder that it does not name"),
         (["search", "strange.glie", "a"], "encoder 'gone' is unknown"),
@@ -180,6 +182,44 @@ def test_errors_are_one_line(run: Run, documents: Path, arguments: list[str], me
     assert message in done.err
     assert done.err.count("\n") == 1
     assert not Path("y.glie").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["search", "x.glie", "a", "--top", "0"], "top: expected a whole number of at least 1"),
+        (["search", "x.glie", "a", "--top", "abc"], "Invalid value for '--top'"),
+        (["search", "x.glie"], "Missing argument"),
+        (["index", "reports"], "Missing option '--to'"),
+        (["find"], "No such command 'find'"),
+        (["info", "n" * 300], "cannot be read: File name too long"),
+        (["info", "folder.glie"], "cannot be read: Is a directory"),
+    ],
+)
+def test_what_was_typed_wrong_is_one_line(
+    run: Run, documents: Path, arguments: list[str], message: str
+) -> None:
+    glie.Index.create("x.glie", encoder="minilm").add(glie.Pages(make_arrays(1, dim=128)))
+    Path("folder.glie/manifest.json").mkdir(parents=True)
+    done = run(*arguments)
+    assert done.code in (1, 2)
+    assert message in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_text_is_shown_as_it_is(run: Run, documents: Path) -> None:
+    """Neither markup nor emoji codes nor terminal codes of a document are obeyed."""
+    Path("odd [/x]").mkdir(parents=True)
+    Path("odd [/x]/[bold]a.md").write_text(
+        "Latex: \\alpha and \\[/bold] :dog: \x1b[31m C:\\temp\\alpha"
+    )
+    assert run("index", "odd [/x]", "--to", "[y].glie").code == 0
+    done = run("search", "[y].glie", "what is alpha [/bold] ?")
+    assert done.code == 0
+    assert "[bold]a.md#1" in done.out
+    assert "\\alpha and \\[/bold] :dog:" in done.out
+    assert "\x1b" not in done.out
+    assert run("info", "[y].glie", "--documents").code == 0
 
 
 def test_an_empty_index_answers(run: Run, documents: Path) -> None:
@@ -221,6 +261,32 @@ def test_an_interrupted_run_says_so(
     done = run("index", "reports", "--to", "x.glie")
     assert done.code == 130
     assert "interrupted; the index keeps the 0 pages committed so far" in done.err
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_terminal_without_all_letters(tmp_path: Path, encoding: str) -> None:
+    index = glie.Index.create(tmp_path / "日本.glie", glie.Codec(k=1))
+    index.add(
+        glie.Pages(make_arrays(1)), metadata=[{"document": "é.pdf", "path": "x", "digest": "y"}]
+    )
+    for options in ([], ["--json"], ["--documents"]):
+        done = subprocess.run(
+            [Path(sys.executable).with_name("glie"), "info", index.path, *options],
+            capture_output=True, encoding=encoding, check=False,
+            env={**os.environ, "PYTHONIOENCODING": encoding},
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_full_disk_for_the_output(tmp_path: Path) -> None:
+    glie.Index.create(tmp_path / "x.glie")
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [Path(sys.executable).with_name("glie"), "info", tmp_path / "x.glie"],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr
 
 
 def test_installed_as_a_command(tmp_path: Path) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pypdfium2
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 from reportlab.lib.pagesizes import A4
@@ -171,6 +175,84 @@ def test_an_image_of_absurd_size_is_refused(
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
     with pytest.raises(glie.DocumentError, match=r"bomb\.png: more pixels than any page has"):
         read(tmp_path / "bomb.png")
+
+
+def test_pictures_are_seen_as_a_person_sees_them(tmp_path: Path) -> None:
+    """On white where they are transparent, scaled where they are deep, turned where they say so."""
+    plain = picture("Harbour invoice")
+    see_through = Image.new("RGBA", plain.size, (0, 0, 0, 0))
+    see_through.putalpha(plain.point(lambda value: 255 - value))
+    see_through.save(tmp_path / "transparent.png")
+    deep = np.asarray(plain, dtype=np.uint16) * 257
+    Image.fromarray(deep).save(tmp_path / "deep.png")
+    exif = Image.Exif()
+    exif[0x0112] = 6  # hold it turned by 90 degrees
+    plain.rotate(90, expand=True).save(tmp_path / "turned.jpg", exif=exif)
+    for name in ("transparent.png", "deep.png", "turned.jpg"):
+        assert read(tmp_path / name).pages[0].text.split() == ["Harbour", "invoice"], name
+
+
+@pytest.mark.parametrize("rotation", [0, 90, 180, 270])
+@pytest.mark.parametrize("crop", [None, (50, 300, 500, 760)])
+def test_words_stand_where_their_ink_is(
+    tmp_path: Path, rotation: int, crop: tuple[float, ...] | None
+) -> None:
+    make_pdf(tmp_path / "a.pdf", ["Tidal energy"])
+    pdf = pypdfium2.PdfDocument(tmp_path / "a.pdf")
+    pdf[0].set_rotation(rotation)
+    if crop:
+        pdf[0].set_cropbox(*crop)
+    pdf.save(tmp_path / "b.pdf")
+    page = read(tmp_path / "b.pdf").pages[0]
+    words = page.words()
+    assert [word.text for word in words] == ["Tidal", "energy"]
+    ink = np.asarray(page.image(1000).convert("L")) < 128
+    rows, columns = np.flatnonzero(ink.any(axis=1)), np.flatnonzero(ink.any(axis=0))
+    height, width = ink.shape
+    found = (
+        min(w.left for w in words), min(w.top for w in words),
+        max(w.right for w in words), max(w.bottom for w in words),
+    )  # fmt: skip
+    expected = (columns[0] / width, rows[0] / height, columns[-1] / width, rows[-1] / height)
+    assert found == pytest.approx(expected, abs=0.012)
+
+
+def test_short_and_blank_text_pages(tmp_path: Path) -> None:
+    (tmp_path / "short.txt").write_text("hi")
+    (tmp_path / "gaps.txt").write_text("one\f\f three")
+    assert [page.text.strip() for page in read(tmp_path / "short.txt").pages] == ["hi"]
+    pages, problems = read(tmp_path / "gaps.txt")
+    assert problems == []
+    assert [page.origin for page in pages] == ["text", "blank", "text"]
+
+
+def test_a_name_that_is_not_unicode(tmp_path: Path) -> None:
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.txt"))
+    path.write_text("text")
+    with pytest.raises(glie.DocumentError, match="its name is not valid UTF-8"):
+        read(path)
+
+
+def test_damaged_images_never_raise_anything_else(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for suffix in (".tif", ".png", ".webp", ".jpg"):
+        path = tmp_path / f"a{suffix}"
+        picture("x").resize((60, 20)).save(path)
+        data = path.read_bytes()
+        for _ in range(60):
+            broken = bytearray(data)
+            for at in rng.integers(len(data), size=3):
+                broken[at] = int(rng.integers(256))
+            path.write_bytes(broken)
+            with contextlib.suppress(glie.DocumentError):
+                for page in read(path, ocr=False).pages:
+                    page.image(100)
+
+
+def test_only_files_are_documents(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.txt")
+    with pytest.raises(glie.DocumentError, match="neither a file nor a folder"):
+        find_documents([tmp_path / "pipe.txt"])
 
 
 def test_finding(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,14 @@ def test_a_local_model_is_an_encoder(tiny: Path) -> None:
     assert [v.shape for v in vectors] == [(111, 24), (2, 24)]  # windows of 40 tokens, not 256
     np.testing.assert_allclose(encoder.encode_queries(["w1 w2"])[0], vectors[1], atol=2e-5)
     assert load_encoder(tiny).revision == encoder.revision
+
+
+def test_damaged_local_weights(tiny: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny, tmp_path / "cut")
+    weights = tmp_path / "cut" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    with pytest.raises(glie.EncoderError, match="not a transformers text model"):
+        load_encoder(tmp_path / "cut")
 
 
 def test_unknown_encoders(tmp_path: Path) -> None:

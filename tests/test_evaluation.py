@@ -73,6 +73,7 @@ def test_pages_without_text_are_left_out_and_counted(tmp_path: Path) -> None:
         ({"qrels": QRELS + "q1\tp9\t1\n"}, r"test\.tsv, line 5: page 'p9' is not in the set"),
         ({"qrels": QRELS + "q9\tp1\t1\n"}, r"test\.tsv, line 5: query 'q9' is not in the set"),
         ({"qrels": QRELS + "q1\tp1\n"}, r"test\.tsv, line 5: expected query, page and grade"),
+        ({"qrels": QRELS + "q1\tp1\t--1\n"}, r"test\.tsv, line 5: expected query, page and grade"),
         ({"qrels": "header\n"}, "no question has a relevant page"),
     ],
 )

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from reportlab.pdfgen import canvas
 
 import glie
 import glie.ingest as ingest_module
@@ -151,6 +152,66 @@ def test_several_commits_on_the_way(
     report = ingest(empty, WordEncoder(), [tmp_path / "many"], progress=watch)
     assert report.pages_added == 10
     assert sorted(set(committed)) == [0, 4, 8, 10]
+
+
+def test_pages_that_could_not_be_read_are_tried_again(
+    empty: glie.Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A PDF with a scanned page, indexed without OCR; later OCR is there."""
+    picture("Signed delivery").save(tmp_path / "scan.png")
+    pdf = canvas.Canvas(str(tmp_path / "mixed.pdf"))
+    pdf.drawString(72, 720, "text layer")
+    pdf.showPage()
+    pdf.drawImage(str(tmp_path / "scan.png"), 50, 400, 500, 150)
+    pdf.save()
+    report = ingest(empty, WordEncoder(), [tmp_path / "mixed.pdf"], ocr=False)
+    assert (empty.ids, report.pages_without_text) == (["mixed.pdf#1"], ["mixed.pdf#2"])
+    report = ingest(empty, WordEncoder(), [tmp_path / "mixed.pdf"], ocr=False)
+    assert (report.documents_unchanged, report.pages_without_text) == (1, ["mixed.pdf#2"])
+    report = ingest(empty, WordEncoder(), [tmp_path / "mixed.pdf"])
+    assert (report.documents_changed, report.pages_by_ocr) == (1, 1)
+    assert empty.ids == ["mixed.pdf#1", "mixed.pdf#2"]
+    report = ingest(empty, WordEncoder(), [tmp_path / "mixed.pdf"])
+    assert (report.documents_unchanged, report.pages_added) == (1, 0)
+
+
+def test_pictures_can_be_asked_for_later(empty: glie.Index, folder: Path) -> None:
+    ingest(empty, WordEncoder(), [folder])
+    report = ingest(empty, WordEncoder(), [folder], keep_images=True)
+    assert (report.documents_changed, report.documents_unchanged) == (2, 1)  # the note has none
+    assert empty.image("sub/b.pdf#1") is not None
+
+
+def test_a_moved_folder_is_the_same_folder(empty: glie.Index, folder: Path) -> None:
+    ingest(empty, WordEncoder(), [folder])
+    ids = sorted(empty.ids)
+    moved = folder.rename(folder.parent / "elsewhere")
+    report = ingest(empty, WordEncoder(), [moved])
+    assert (report.documents_added, report.documents_changed) == (0, 3)
+    assert sorted(empty.ids) == ids
+    assert empty.metadata("a.pdf#1")["path"] == str((moved / "a.pdf").resolve())
+
+
+def test_a_page_with_too_many_vectors_is_left_out(
+    empty: glie.Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingest_module, "MAX_VECTORS", 3)
+    make_pdf(tmp_path / "a.pdf", ["one two three four", "one two"])
+    report = ingest(empty, WordEncoder(), [tmp_path / "a.pdf"])
+    assert report.problems == ["a.pdf, page 1: 4 vectors, at most 3 fit a code; split the page"]
+    assert (empty.ids, report.pages_added) == (["a.pdf#2"], 1)
+
+
+def test_a_name_that_means_two_documents(
+    empty: glie.Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_pdf(tmp_path / "docs" / "a.pdf", ["outer"])
+    make_pdf(tmp_path / "docs" / "sub" / "a.pdf", ["inner"])
+    ingest(empty, WordEncoder(), [tmp_path / "docs"])
+    monkeypatch.chdir(tmp_path / "docs" / "sub")
+    with pytest.raises(glie.IdError, match="means two documents"):
+        pages_of(empty, ["a.pdf"])
+    assert pages_of(empty, [str(tmp_path / "docs" / "a.pdf")]) == ["a.pdf#1"]
 
 
 def test_names_to_delete(empty: glie.Index, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

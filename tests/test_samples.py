@@ -38,7 +38,7 @@ def test_questions_find_their_pages(made: Path, tmp_path: Path) -> None:
         index, report = build(tmp_path, made, k)
         assert report.problems == []
         assert (report.pages_added, report.pages_by_ocr) == (27, 1)
-        hits = index.search(queries, top=3)
+        hits = index.search(queries, top=5)
         first[k] = sum(h.ids[0] == page for h, page in zip(hits, answers.values(), strict=True))
         assert all(page in h.ids for h, page in zip(hits, answers.values(), strict=True))
     assert first[4] >= 11

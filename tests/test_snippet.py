@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from glie.snippet import best_snippet, mark
+from glie.snippet import best_snippet, matches
 
 
 def test_shows_where_the_question_is_answered() -> None:
@@ -20,8 +20,10 @@ def test_short_and_odd_texts() -> None:
     assert best_snippet("one two", "") == "one two"
 
 
-def test_marks_the_words_of_the_question() -> None:
-    assert (
-        mark("the seals of 2018", "which seal in 2018")
-        == "the [bold]seals[/bold] of [bold]2018[/bold]"
-    )
+def test_finds_the_words_of_the_question() -> None:
+    text = "the seals of 2018"
+    assert [text[a:b] for a, b in matches(text, "which seal in 2018")] == ["seals", "2018"]
+
+
+def test_a_terminal_is_not_commanded() -> None:
+    assert "\x1b" not in best_snippet("red \x1b[31m alarm", "alarm")

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
-import rich
 import rich.console
-import rich.markup
 import rich.progress
 import rich.table
+import rich.text
 import typer
 
 import glie
-from glie.errors import DocumentError, EncoderError, GlieError, InputError
+from glie.errors import EncoderError, GlieError, InputError
 
 if TYPE_CHECKING:
     from glie.encoders import Encoder
@@ -40,7 +40,9 @@ app = typer.Typer(
     glie search reports.glie "capital expenditure in 2018"
     """,
 )
-errors = rich.console.Console(stderr=True, highlight=False)
+# what documents hold is shown as it is: brackets are not markup, :words: are not pictures
+output = rich.console.Console(highlight=False, markup=False, emoji=False)
+errors = rich.console.Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 IndexPath = Annotated[Path, typer.Argument(metavar="INDEX", help="An index folder.")]
 Documents = Annotated[
@@ -65,7 +67,7 @@ def index_documents(
     to: Annotated[Path, typer.Option("--to", metavar="INDEX", help="The index folder to make.")],
     k: Annotated[
         int | None,
-        typer.Option(help="Vectors stored a page: 260 bytes each.  [default: 4]", min=1),
+        typer.Option(help="Vectors stored a page: 260 bytes each.  [default: 4]"),
     ] = None,
     encoder: Annotated[
         str | None,
@@ -85,10 +87,9 @@ def index_documents(
             raise InputError(f"{to}: it stores k={index.codec.k} vectors a page, not {k}")
         engine = _encoder_of(index, encoder)
     else:
-        from glie.documents import find_documents
+        from glie.ingest import found_documents
 
-        if not find_documents(documents):
-            raise DocumentError(f"{documents[0]}: no documents there (PDF, image, text, Markdown)")
+        found_documents(documents)  # before a folder is made for nothing
         codec = glie.Codec(k=k)
         engine = _load_encoder(encoder)
         index = glie.Index.create(
@@ -114,7 +115,7 @@ def add(
 def search(
     index_path: IndexPath,
     question: Annotated[str, typer.Argument(help="What you want to know.")],
-    top: Annotated[int, typer.Option(help="How many pages to show.", min=1)] = 10,
+    top: Annotated[int, typer.Option(help="How many pages to show.")] = 10,
     document: Annotated[
         list[str] | None,
         typer.Option(help="Only pages of this document; may be given several times."),
@@ -160,21 +161,28 @@ def search(
     if not shown:
         print("no pages: the index is empty" if not len(index) else "no pages match")
         return
-    from glie.snippet import mark
+    from glie.snippet import matches, printable
 
     table = rich.table.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("score", justify="right", no_wrap=True)
     table.add_column("page", style="cyan", overflow="fold", max_width=40)
     table.add_column("text", overflow="fold", ratio=1)
     for hit in shown:
-        text = mark(rich.markup.escape(hit["snippet"]), question) or "[dim](no text to show)[/dim]"
-        table.add_row(f"{hit['score']:.2f}", rich.markup.escape(hit["id"]), text)
-    rich.print(table)
+        text = rich.text.Text(hit["snippet"])
+        for start, end in matches(hit["snippet"], question):
+            text.stylize("bold", start, end)
+        table.add_row(
+            f"{hit['score']:.2f}",
+            rich.text.Text(printable(hit["id"])),
+            text or rich.text.Text("(no text to show)", style="dim"),
+        )
+    output.print(table)
     cost = hits.cost
-    rich.print(
-        f"[dim]{_count(cost.pages_scanned, 'page')} scanned, {_bytes(cost.bytes_read)} read, "
-        f"{cost.seconds * 1000:.1f} ms (and {(encoded - began) * 1000:.0f} ms to load the encoder "
-        "and read the question)[/dim]"
+    output.print(
+        f"{_count(cost.pages_scanned, 'page')} scanned, {_bytes(cost.bytes_read)} read, "
+        f"{cost.seconds * 1000:.1f} ms (and {encoded - began:.1f} s to load the encoder and read "
+        "the question)",
+        style="dim",
     )
 
 
@@ -260,9 +268,9 @@ def info(
             )
         )
         rows.append(("compression", f"{ratio:,.1f} times"))
-    for row in rows:
-        table.add_row(*row)
-    rich.print(table)
+    for name, value in rows:
+        table.add_row(name, rich.text.Text(value))
+    output.print(table)
     if documents:
         for name, document in known.items():
             print(f"{len(document.ids):6,} {name}")
@@ -290,23 +298,27 @@ def evaluate(
         if dataset.without_text:
             listed = ", ".join(dataset.without_text[:5])
             count = _count(len(dataset.without_text), "page")
-            errors.print(f"{dataset.name}: {count} without text left out: {listed}", style="yellow")
+            errors.print(
+                f"{dataset.name}: {count} without text left out: {listed}",
+                style="yellow",
+                soft_wrap=True,
+            )
     engine = _load_encoder(encoder)
-    rows: list[Row] = []
+    tables: list[list[Row]] = []
     for dataset in loaded:
-        with errors.status(dataset.name) as status:
-            rows.extend(sweep(dataset, engine, budgets, lambda what: status.update(what)))
+        with _status(dataset.name) as say:
+            tables.append(list(sweep(dataset, engine, budgets, say)))
     if as_json:
-        _print_json([row._asdict() for row in rows])
+        _print_json([row._asdict() for rows in tables for row in rows])
         return
-    for dataset in loaded:
-        mine = [row for row in rows if row.dataset == dataset.name]
+    for dataset, mine in zip(loaded, tables, strict=True):
         ceiling = mine[-1].ndcg_at_5
         title = (
             f"{dataset.name}: {len(dataset.pages):,} pages, {len(dataset.queries):,} questions; "
             f"uncompressed nDCG@5 {ceiling:.3f} at {mine[-1].bytes_per_page:,.0f} bytes a page"
         )
-        table = rich.table.Table(title=title, title_justify="left", box=None, pad_edge=False)
+        output.print(title, soft_wrap=True)
+        table = rich.table.Table(box=None, pad_edge=False)
         for heading in ("k", "bytes a page", "raw", "normalised", "gain", "of uncompressed"):
             table.add_column(heading, justify="right")
         for raw, normalised in zip(mine[:-1:2], mine[1::2], strict=True):
@@ -316,9 +328,9 @@ def evaluate(
                 f"{raw.ndcg_at_5:.3f}",
                 f"{normalised.ndcg_at_5:.3f}",
                 f"{normalised.ndcg_at_5 - raw.ndcg_at_5:+.3f}",
-                f"{normalised.ndcg_at_5 / ceiling:.1%}",
+                f"{normalised.ndcg_at_5 / ceiling:.1%}" if ceiling else "-",
             )
-        rich.print(table)
+        output.print(table)
 
 
 def _ingest(
@@ -339,8 +351,7 @@ def _ingest(
             )
     except KeyboardInterrupt:
         kept = f"the index keeps the {_count(len(index), 'page')} committed so far"
-        errors.print(f"glie: interrupted; {kept}; run it again to go on", soft_wrap=True)
-        raise typer.Exit(130) from None
+        _fail(f"interrupted; {kept}; run it again to go on", 130)
     seconds = time.perf_counter() - began
     facts = index.info()
     if as_json:
@@ -356,9 +367,9 @@ def _ingest(
         _print_report(report, facts, seconds)
     hint = ocr_hint(report)
     if hint:
-        errors.print(rich.markup.escape(hint), style="yellow", soft_wrap=True)
+        errors.print(hint, style="yellow", soft_wrap=True)
     for problem in report.problems:
-        errors.print(rich.markup.escape(problem), style="red", soft_wrap=True)
+        errors.print(problem, style="red", soft_wrap=True)
     if report.problems:
         raise typer.Exit(DONE_WITH_PROBLEMS)
 
@@ -389,10 +400,11 @@ def _progress_bar() -> Iterator[Any]:
         rich.progress.BarColumn(),
         rich.progress.TextColumn("{task.fields[pages]} pages, {task.fields[rate]:.1f} a second"),
         rich.progress.TimeRemainingColumn(),
-        rich.progress.TextColumn("{task.fields[document]}", style="dim"),
+        rich.progress.TextColumn("{task.fields[document]}", style="dim", markup=False),
     )
     began = time.perf_counter()
-    with rich.progress.Progress(*columns, console=errors, transient=True) as bar:
+    quiet = not errors.is_terminal
+    with rich.progress.Progress(*columns, console=errors, transient=True, disable=quiet) as bar:
         task = bar.add_task("", total=None, pages=0, rate=0.0, document="")
 
         def show(step: Step) -> None:
@@ -402,7 +414,7 @@ def _progress_bar() -> Iterator[Any]:
                 completed=step.documents_done,
                 pages=step.pages_done,
                 rate=step.pages_done / max(time.perf_counter() - began, 1e-9),
-                document=rich.markup.escape(step.document),
+                document=step.document,
             )
 
         yield show
@@ -411,8 +423,18 @@ def _progress_bar() -> Iterator[Any]:
 def _load_encoder(name: str | None) -> Encoder:
     from glie.encoders import load_encoder
 
-    with errors.status("loading the encoder"):
+    with _status("loading the encoder"):
         return load_encoder(name)
+
+
+@contextmanager
+def _status(what: str) -> Iterator[Callable[[str], None]]:
+    """A line that says what is being done, where someone watches; gives the way to change it."""
+    if not errors.is_terminal:
+        yield lambda what: None
+        return
+    with errors.status(rich.text.Text(what)) as status:
+        yield lambda what: status.update(rich.text.Text(what))
 
 
 def _encoder_of(index: glie.Index, asked: str | None) -> Encoder:
@@ -463,16 +485,33 @@ def _bytes(number: int) -> str:
 
 
 def _print_json(value: Any) -> None:
-    print(json.dumps(value, indent=1, ensure_ascii=False))
+    print(json.dumps(value, indent=1))
 
 
 def main() -> None:
     """The entry point: an error is one line, and a non-zero exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that lacks a letter shows its code
+            stream.reconfigure(errors="backslashreplace")
     try:
-        app()
+        sys.exit(app(standalone_mode=False))
     except GlieError as error:
-        errors.print(f"glie: {rich.markup.escape(' '.join(str(error).split()))}", soft_wrap=True)
-        sys.exit(1)
+        _fail(str(error), 1)
+    except KeyboardInterrupt:
+        _fail("interrupted", 130)
     except BrokenPipeError:  # the reader of our output went away
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except OSError as error:
+        _fail(f"{error.filename or 'output'}: {error.strerror or error}", 1)
+    except Exception as error:
+        if type(error).__name__ == "Abort":
+            _fail("interrupted", 130)
+        if not hasattr(error, "format_message"):  # not a fault in what was typed
+            raise
+        _fail(f"{error.format_message()} (see --help)", getattr(error, "exit_code", 2))
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    errors.print(f"glie: {' '.join(message.split())}", soft_wrap=True)
+    sys.exit(code)

@@ -103,10 +103,7 @@ def ingest(
     report, paths = Report(), list(paths)
     with index.writing():
         known = known_documents(index)
-        found = _named_apart(find_documents(paths), known)
-        if not found:
-            given = ", ".join(str(path) for path in paths)
-            raise DocumentError(f"{given}: no documents there (PDF, image, text or Markdown)")
+        found = _named_apart(found_documents(paths), known)
         settings = _Settings(index, ocr, keep_images)
         waiting: list[_Ready] = []
         for done, document in enumerate(found):
@@ -124,6 +121,15 @@ def ingest(
                 waiting = []
         progress(Step("", len(found), len(found), report.pages_added))
     return report
+
+
+def found_documents(paths: Sequence[str | os.PathLike[str]]) -> list[FoundDocument]:
+    """The documents among the paths and below the folders: at least one."""
+    found = find_documents(paths)
+    if not found:
+        given = ", ".join(str(path) for path in paths)
+        raise DocumentError(f"{given}: no documents there (PDF, image, text or Markdown)")
+    return found
 
 
 def check_encoder(index: Index, encoder: Encoder) -> None:

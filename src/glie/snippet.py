@@ -27,6 +27,11 @@ def question_words(question: str) -> set[str]:
     return {_stem(word) for word in words if word not in COMMON} or {_stem(w) for w in words}
 
 
+def printable(text: str) -> str:
+    """Text that a terminal shows and does not obey."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
 def best_snippet(text: str, question: str) -> str:
     """The run of words with the most distinct words of the question, the earliest of equals."""
     words = text.split()
@@ -40,15 +45,12 @@ def best_snippet(text: str, question: str) -> str:
                 best, best_count = start, count
     # a little of what stands before, so that the sentence can be read
     first = max(0, min(best - 4, len(words) - WORDS))
-    run = " ".join(words[first : first + WORDS])
+    run = printable(" ".join(words[first : first + WORDS]))
     return f"{'… ' if first else ''}{run}{' …' if first + WORDS < len(words) else ''}"
 
 
-def mark(snippet: str, question: str) -> str:
-    """The snippet with the question's words in bold, as rich markup."""
+def matches(text: str, question: str) -> list[tuple[int, int]]:
+    """Where the question's words stand in a text: (start, end) of each."""
     wanted = question_words(question)
-    return re.sub(
-        r"\w+",
-        lambda word: f"[bold]{word[0]}[/bold]" if _stem(word[0].lower()) in wanted else word[0],
-        snippet,
-    )
+    found = re.finditer(r"\w+", text)
+    return [word.span() for word in found if _stem(word[0].lower()) in wanted]

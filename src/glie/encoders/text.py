@@ -88,7 +88,7 @@ class TextEncoder:
             self._model = transformers.AutoModel.from_pretrained(
                 folder, local_files_only=True, use_safetensors=True, trust_remote_code=False
             ).eval()
-        except (OSError, ValueError, KeyError) as error:
+        except Exception as error:  # a damaged file makes each format's reader raise its own
             first = str(error).strip().split("\n")[0]
             raise EncoderError(
                 f"{folder}: not a transformers text model with a tokenizer and safetensors "

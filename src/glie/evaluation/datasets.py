@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,7 +41,7 @@ def load(path: str | os.PathLike[str]) -> Dataset:
     relevant: dict[str, dict[str, int]] = {}
     qrels = folder / "qrels" / "test.tsv"
     for line, row in enumerate(_table(qrels), start=2):
-        if len(row) != 3 or not row[2].lstrip("-").isdigit():
+        if len(row) != 3 or not re.fullmatch(r"-?\d{1,9}", row[2]):
             raise DatasetError(f"{qrels}, line {line}: expected query, page and grade, found {row}")
         query, page, grade = row[0], row[1], int(row[2])
         if query not in queries or page not in pages:
@@ -96,3 +97,5 @@ def _table(path: Path) -> list[list[str]]:
             return list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))[1:]
     except FileNotFoundError:
         raise DatasetError(f"{path}: missing; expected query, page and grade a line") from None
+    except UnicodeDecodeError as error:
+        raise DatasetError(f"{path}: not UTF-8 text (byte {error.start})") from None

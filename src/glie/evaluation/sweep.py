@@ -18,7 +18,7 @@ from glie.index.format import to_bfloat16
 from glie.kernels.maxsim import maxsim
 from glie.pages import Pages, Queries
 
-PAGES_PER_STEP = 256
+PAGES_PER_ENCODE = 256
 
 
 class Row(NamedTuple):
@@ -43,9 +43,9 @@ def sweep(
     queries = Queries(encoder.encode_queries(list(dataset.queries.values())))
     vectors = []
     texts = list(dataset.pages.values())
-    for at in range(0, len(texts), PAGES_PER_STEP):
+    for at in range(0, len(texts), PAGES_PER_ENCODE):
         progress(f"encoding pages {at} of {len(texts)}")
-        vectors.extend(encoder.encode_pages(texts[at : at + PAGES_PER_STEP]))
+        vectors.extend(encoder.encode_pages(texts[at : at + PAGES_PER_ENCODE]))
     pages = Pages(vectors, list(dataset.pages))
     del vectors
 
