@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import rich.console
+import rich.padding
 import rich.progress
 import rich.table
 import rich.text
@@ -163,20 +164,14 @@ def search(
         return
     from glie.snippet import matches, printable
 
-    table = rich.table.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("score", justify="right", no_wrap=True)
-    table.add_column("page", style="cyan", overflow="fold", max_width=40)
-    table.add_column("text", overflow="fold", ratio=1)
     for hit in shown:
+        name = (printable(hit["id"]), "cyan")
+        output.print(rich.text.Text.assemble(f"{hit['rank']:3}  {hit['score']:6.2f}  ", name))
         text = rich.text.Text(hit["snippet"])
         for start, end in matches(hit["snippet"], question):
             text.stylize("bold", start, end)
-        table.add_row(
-            f"{hit['score']:.2f}",
-            rich.text.Text(printable(hit["id"])),
-            text or rich.text.Text("(no text to show)", style="dim"),
-        )
-    output.print(table)
+        if text:
+            output.print(rich.padding.Padding(text, (0, 0, 0, 13)))
     cost = hits.cost
     output.print(
         f"{_count(cost.pages_scanned, 'page')} scanned, {_bytes(cost.bytes_read)} read, "

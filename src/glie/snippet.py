@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 WORDS = 28
 
@@ -33,16 +34,18 @@ def printable(text: str) -> str:
 
 
 def best_snippet(text: str, question: str) -> str:
-    """The run of words with the most distinct words of the question, the earliest of equals."""
+    """The run of words that holds most of the question's words, those that are rare on the page
+    counting more; the earliest of equals."""
     words = text.split()
     wanted = question_words(question)
     found = [{_stem(part) for part in re.findall(r"\w+", w.lower())} & wanted for w in words]
-    best, best_count = 0, -1
+    often = Counter(word for here in found for word in here)
+    best, best_weight = 0, -1.0
     for start in range(0, max(1, len(words) - WORDS + 1)):
         if start == 0 or found[start]:  # a run that starts on a match is never worse
-            count = len(set().union(*found[start : start + WORDS]))
-            if count > best_count:
-                best, best_count = start, count
+            weight = sum(1 / often[word] for word in set().union(*found[start : start + WORDS]))
+            if weight > best_weight:
+                best, best_weight = start, weight
     # a little of what stands before, so that the sentence can be read
     first = max(0, min(best - 4, len(words) - WORDS))
     run = printable(" ".join(words[first : first + WORDS]))
