@@ -126,25 +126,27 @@ def seed_page(x, k, state, centroids):
 
 
 @_compile
-def _score_moved(x, centroids, moved, n_moved, similarity):
+def _score_moved(x, centroids, moved, n_moved, packed, similarity):
     """similarity[j, i] = x_i . c_j - |c_j|^2 / 2 for the centroids that moved: the nearest
-    centroid has the largest value, and |x_i - c_j|^2 = |x_i|^2 - 2 similarity[j, i]."""
+    centroid has the largest value, and |x_i - c_j|^2 = |x_i|^2 - 2 similarity[j, i].
+
+    The moved centroids are packed side by side, in fours: the compiler then knows where they lie,
+    and a row is loaded once for four products. Spare places repeat the last one."""
     n, dim = x.shape
-    for group in range(0, n_moved, 4):
-        j0 = moved[group]
-        j1 = moved[min(group + 1, n_moved - 1)]
-        j2 = moved[min(group + 2, n_moved - 1)]
-        j3 = moved[min(group + 3, n_moved - 1)]
-        h0 = np.float32(0)
-        h1 = np.float32(0)
-        h2 = np.float32(0)
-        h3 = np.float32(0)
-        for d in range(dim):
-            h0 += centroids[j0, d] * centroids[j0, d]
-            h1 += centroids[j1, d] * centroids[j1, d]
-            h2 += centroids[j2, d] * centroids[j2, d]
-            h3 += centroids[j3, d] * centroids[j3, d]
-        half = np.float32(0.5)
+    places = -(-n_moved // 4) * 4
+    for place in range(places):
+        packed[place] = centroids[moved[min(place, n_moved - 1)]]
+    half = np.zeros(4, np.float32)
+    for first in range(0, places, 4):
+        half[:] = 0
+        for lane in range(4):
+            for d in range(dim):
+                half[lane] += packed[first + lane, d] * packed[first + lane, d]
+        half *= np.float32(0.5)
+        j0 = moved[first]
+        j1 = moved[min(first + 1, n_moved - 1)]
+        j2 = moved[min(first + 2, n_moved - 1)]
+        j3 = moved[min(first + 3, n_moved - 1)]
         for i in range(n):
             a = np.float32(0)
             b = np.float32(0)
@@ -152,14 +154,14 @@ def _score_moved(x, centroids, moved, n_moved, similarity):
             e = np.float32(0)
             for d in range(dim):
                 v = x[i, d]
-                a += v * centroids[j0, d]
-                b += v * centroids[j1, d]
-                c += v * centroids[j2, d]
-                e += v * centroids[j3, d]
-            similarity[j0, i] = a - half * h0
-            similarity[j1, i] = b - half * h1
-            similarity[j2, i] = c - half * h2
-            similarity[j3, i] = e - half * h3
+                a += v * packed[first, d]
+                b += v * packed[first + 1, d]
+                c += v * packed[first + 2, d]
+                e += v * packed[first + 3, d]
+            similarity[j0, i] = a - half[0]
+            similarity[j1, i] = b - half[1]
+            similarity[j2, i] = c - half[2]
+            similarity[j3, i] = e - half[3]
 
 
 @_compile
@@ -172,6 +174,7 @@ def lloyd_page(x, used, iterations, centroids, labels, counts):
     """
     n, dim = x.shape
     similarity = np.empty((used, n), np.float32)
+    packed = np.empty((used + 3, dim), np.float32)
     best = np.empty(n, np.float32)
     previous = np.empty(n, np.int32)
     moved = np.empty(used, np.int64)
@@ -182,7 +185,7 @@ def lloyd_page(x, used, iterations, centroids, labels, counts):
     labels[:] = -1
     for _ in range(iterations):
         previous[:] = labels
-        _score_moved(x, centroids, moved, n_moved, similarity)
+        _score_moved(x, centroids, moved, n_moved, packed, similarity)
         best[:] = similarity[0]
         labels[:] = 0
         for j in range(1, used):
