@@ -15,6 +15,10 @@ from glie.kernels.parallel import cores
 from glie.pages import Floats
 
 
+# Thread pools of the one before (OpenMP's) keep a core busy for a while after they are done.
+PAUSE = 0.3
+
+
 def load_pages(path: Path | None, count: int) -> glie.Pages:
     """Real page vectors from an .npz file with one (n, D) array a page, or synthetic ones."""
     if path is None:
@@ -50,6 +54,7 @@ def interleaved(contenders: Mapping[str, Callable[[], object]], rounds: int) -> 
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(rounds):
         for name, run in contenders.items():
+            time.sleep(PAUSE)
             began = time.perf_counter()
             run()
             seconds[name].append(time.perf_counter() - began)
