@@ -14,7 +14,6 @@ import glie
 from glie.kernels.parallel import cores
 from glie.pages import Floats
 
-
 # Thread pools of the one before (OpenMP's) keep a core busy for a while after they are done.
 PAUSE = 0.3
 

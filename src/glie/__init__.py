@@ -22,13 +22,14 @@ from glie.errors import (
     MissingExtraError,
     VectorError,
 )
-from glie.index.index import Index, IndexInfo
+from glie.index.index import Batch, Index, IndexInfo
 from glie.pages import Pages, Queries
 from glie.search import Cost, Hits
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Batch",
     "Codec",
     "CodecConfig",
     "Codes",
