@@ -23,8 +23,9 @@ ROOMS = {
     "encoders": {"errors", "pages", "documents"},
     "snippet": set(),
     "ingest": {"errors", "pages", "codec", "documents", "encoders", "index"},
+    "terminal": {"ingest"},
     "evaluation": {"errors", "pages", "kernels", "codec", "search", "index", "encoders"},
-    "cli": {"errors", "documents", "encoders", "snippet", "ingest", "evaluation", ""},
+    "cli": {"errors", "documents", "encoders", "snippet", "ingest", "evaluation", "terminal", ""},
 }  # type: dict[str, set[str]]
 
 

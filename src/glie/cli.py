@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import rich.console
 import rich.padding
@@ -22,10 +19,11 @@ import typer
 
 import glie
 from glie.errors import EncoderError, GlieError, InputError
+from glie.terminal import count, errors, fail, output, print_json, progress_bar, size, status_line
 
 if TYPE_CHECKING:
     from glie.encoders import Encoder
-    from glie.ingest import Report, Step
+    from glie.ingest import Report
 
 DONE_WITH_PROBLEMS = 3  # the exit code when some files could not be read
 
@@ -41,10 +39,6 @@ app = typer.Typer(
     glie search reports.glie "capital expenditure in 2018"
     """,
 )
-# what documents hold is shown as it is: brackets are not markup, :words: are not pictures
-output = rich.console.Console(highlight=False, markup=False, emoji=False)
-errors = rich.console.Console(stderr=True, highlight=False, markup=False, emoji=False)
-
 IndexPath = Annotated[Path, typer.Argument(metavar="INDEX", help="An index folder.")]
 Documents = Annotated[
     list[Path],
@@ -150,7 +144,7 @@ def search(
         )
     ]
     if as_json:
-        _print_json(
+        print_json(
             {
                 "index": str(index_path),
                 "query": question,
@@ -174,7 +168,7 @@ def search(
             output.print(rich.padding.Padding(text, (0, 0, 0, 13)))
     cost = hits.cost
     output.print(
-        f"{_count(cost.pages_scanned, 'page')} scanned, {_bytes(cost.bytes_read)} read, "
+        f"{count(cost.pages_scanned, 'page')} scanned, {size(cost.bytes_read)} read, "
         f"{cost.seconds * 1000:.1f} ms (and {encoded - began:.1f} s to load the encoder and read "
         "the question)",
         style="dim",
@@ -200,9 +194,9 @@ def delete(
     with index.writing():
         deleted = index.delete(pages_of(index, names))
     if as_json:
-        _print_json({"deleted": deleted, "pages": len(index)})
+        print_json({"deleted": deleted, "pages": len(index)})
     else:
-        print(f"{_count(deleted, 'page')} deleted, {_count(len(index), 'page')} left")
+        print(f"{count(deleted, 'page')} deleted, {count(len(index), 'page')} left")
 
 
 @app.command()
@@ -213,9 +207,9 @@ def compact(index_path: IndexPath, as_json: Json = False) -> None:
     index.compact()
     after = index.info()
     if as_json:
-        _print_json({"pages": after.pages, "bytes_before": before.bytes, "bytes": after.bytes})
+        print_json({"pages": after.pages, "bytes_before": before.bytes, "bytes": after.bytes})
     else:
-        print(f"{_bytes(before.bytes)} before, {_bytes(after.bytes)} now")
+        print(f"{size(before.bytes)} before, {size(after.bytes)} now")
 
 
 @app.command()
@@ -234,7 +228,7 @@ def info(
     ratio = facts.uncompressed_bytes / facts.bytes if facts.pages else None
     if as_json:
         listed = {name: len(document.ids) for name, document in known.items()}
-        _print_json(
+        print_json(
             {
                 **dataclasses.asdict(facts),
                 "path": str(index_path),
@@ -248,18 +242,18 @@ def info(
     table.add_column(style="dim")
     table.add_column()
     rows = [
-        ("pages", f"{facts.pages:,} in {_count(len(known), 'document')}"),
+        ("pages", f"{facts.pages:,} in {count(len(known), 'document')}"),
         ("deleted", f"{facts.deleted:,}" + (" (compact frees them)" if facts.deleted else "")),
         ("encoder", facts.encoder or "not recorded"),
         ("codec", f"k = {facts.k}" + (f", D = {facts.dim}" if facts.dim else "")),
-        ("on disk", _bytes(facts.bytes) + f" in {_count(facts.segments, 'segment')}"),
+        ("on disk", size(facts.bytes) + f" in {count(facts.segments, 'segment')}"),
     ]
     if per_page and ratio:
         rows.append(("a page", f"{per_page:,.0f} bytes, codes {facts.code_bytes_per_page:,}"))
         rows.append(
             (
                 "vectors",
-                f"{facts.vectors:,}, {_bytes(facts.uncompressed_bytes)} at 2 bytes a number",
+                f"{facts.vectors:,}, {size(facts.uncompressed_bytes)} at 2 bytes a number",
             )
         )
         rows.append(("compression", f"{ratio:,.1f} times"))
@@ -292,19 +286,19 @@ def evaluate(
     for dataset in loaded:
         if dataset.without_text:
             listed = ", ".join(dataset.without_text[:5])
-            count = _count(len(dataset.without_text), "page")
+            left_out = count(len(dataset.without_text), "page")
             errors.print(
-                f"{dataset.name}: {count} without text left out: {listed}",
+                f"{dataset.name}: {left_out} without text left out: {listed}",
                 style="yellow",
                 soft_wrap=True,
             )
     engine = _load_encoder(encoder)
     tables: list[list[Row]] = []
     for dataset in loaded:
-        with _status(dataset.name) as say:
+        with status_line(dataset.name) as say:
             tables.append(list(sweep(dataset, engine, budgets, say)))
     if as_json:
-        _print_json([row._asdict() for rows in tables for row in rows])
+        print_json([row._asdict() for rows in tables for row in rows])
         return
     for dataset, mine in zip(loaded, tables, strict=True):
         ceiling = mine[-1].ndcg_at_5
@@ -340,17 +334,17 @@ def _ingest(
 
     began = time.perf_counter()
     try:
-        with _progress_bar() as show:
+        with progress_bar() as show:
             report = ingest(
                 index, encoder, documents, keep_images=keep_images, ocr=ocr, progress=show
             )
     except KeyboardInterrupt:
-        kept = f"the index keeps the {_count(len(index), 'page')} committed so far"
-        _fail(f"interrupted; {kept}; run it again to go on", 130)
+        kept = f"the index keeps the {count(len(index), 'page')} committed so far"
+        fail(f"interrupted; {kept}; run it again to go on", 130)
     seconds = time.perf_counter() - began
     facts = index.info()
     if as_json:
-        _print_json(
+        print_json(
             {
                 **dataclasses.asdict(report),
                 "seconds": seconds,
@@ -370,66 +364,27 @@ def _ingest(
 
 
 def _print_report(report: Report, facts: glie.IndexInfo, seconds: float) -> None:
-    parts = [f"{_count(report.documents_added, 'document')} added"]
+    parts = [f"{count(report.documents_added, 'document')} added"]
     if report.documents_changed:
         parts.append(f"{report.documents_changed} changed")
     if report.documents_unchanged:
         parts.append(f"{report.documents_unchanged} unchanged")
     read = f" ({report.pages_by_ocr} read by OCR)" if report.pages_by_ocr else ""
     rate = f", {report.pages_added / seconds:.1f} a second" if report.pages_added else ""
-    print(
-        f"{', '.join(parts)}: {_count(report.pages_added, 'page')}{read} in {seconds:.1f} s{rate}"
-    )
+    print(f"{', '.join(parts)}: {count(report.pages_added, 'page')}{read} in {seconds:.1f} s{rate}")
     if facts.pages:
         print(
-            f"the index holds {_count(facts.pages, 'page')} in {_bytes(facts.bytes)}, "
+            f"the index holds {count(facts.pages, 'page')} in {size(facts.bytes)}, "
             f"{facts.bytes / facts.pages:,.0f} bytes a page; their "
-            f"{facts.vectors:,} vectors would take {_bytes(facts.uncompressed_bytes)}"
+            f"{facts.vectors:,} vectors would take {size(facts.uncompressed_bytes)}"
         )
-
-
-@contextmanager
-def _progress_bar() -> Iterator[Any]:
-    columns = (
-        rich.progress.TextColumn("{task.completed}/{task.total} documents"),
-        rich.progress.BarColumn(),
-        rich.progress.TextColumn("{task.fields[pages]} pages, {task.fields[rate]:.1f} a second"),
-        rich.progress.TimeRemainingColumn(),
-        rich.progress.TextColumn("{task.fields[document]}", style="dim", markup=False),
-    )
-    began = time.perf_counter()
-    quiet = not errors.is_terminal
-    with rich.progress.Progress(*columns, console=errors, transient=True, disable=quiet) as bar:
-        task = bar.add_task("", total=None, pages=0, rate=0.0, document="")
-
-        def show(step: Step) -> None:
-            bar.update(
-                task,
-                total=step.documents,
-                completed=step.documents_done,
-                pages=step.pages_done,
-                rate=step.pages_done / max(time.perf_counter() - began, 1e-9),
-                document=step.document,
-            )
-
-        yield show
 
 
 def _load_encoder(name: str | None) -> Encoder:
     from glie.encoders import load_encoder
 
-    with _status("loading the encoder"):
+    with status_line("loading the encoder"):
         return load_encoder(name)
-
-
-@contextmanager
-def _status(what: str) -> Iterator[Callable[[str], None]]:
-    """A line that says what is being done, where someone watches; gives the way to change it."""
-    if not errors.is_terminal:
-        yield lambda what: None
-        return
-    with errors.status(rich.text.Text(what)) as status:
-        yield lambda what: status.update(rich.text.Text(what))
 
 
 def _encoder_of(index: glie.Index, asked: str | None) -> Encoder:
@@ -468,21 +423,6 @@ def _budgets(text: str) -> list[int]:
     return budgets
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
-def _bytes(number: int) -> str:
-    for unit, size in (("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
-        if number >= size:
-            return f"{number / size:.1f} {unit}"
-    return f"{number} bytes"
-
-
-def _print_json(value: Any) -> None:
-    print(json.dumps(value, indent=1))
-
-
 def main() -> None:
     """The entry point: an error is one line, and a non-zero exit code."""
     for stream in (sys.stdout, sys.stderr):
@@ -491,22 +431,17 @@ def main() -> None:
     try:
         sys.exit(app(standalone_mode=False))
     except GlieError as error:
-        _fail(str(error), 1)
+        fail(str(error), 1)
     except KeyboardInterrupt:
-        _fail("interrupted", 130)
+        fail("interrupted", 130)
     except BrokenPipeError:  # the reader of our output went away
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
-        _fail(f"{error.filename or 'output'}: {error.strerror or error}", 1)
+        fail(f"{error.filename or 'output'}: {error.strerror or error}", 1)
     except Exception as error:
         if type(error).__name__ == "Abort":
-            _fail("interrupted", 130)
+            fail("interrupted", 130)
         if not hasattr(error, "format_message"):  # not a fault in what was typed
             raise
-        _fail(f"{error.format_message()} (see --help)", getattr(error, "exit_code", 2))
-
-
-def _fail(message: str, code: int) -> NoReturn:
-    errors.print(f"glie: {' '.join(message.split())}", soft_wrap=True)
-    sys.exit(code)
+        fail(f"{error.format_message()} (see --help)", getattr(error, "exit_code", 2))

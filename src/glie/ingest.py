@@ -25,7 +25,7 @@ from glie.index.index import Batch, Index
 from glie.pages import Pages
 
 PAGES_PER_COMMIT = 256  # an interruption loses at most so many pages of work, or one document
-PAGES_PER_ENCODE = 64
+PAGES_PER_ENCODE = 16  # few enough that progress moves
 
 
 @dataclasses.dataclass
@@ -65,10 +65,16 @@ class _Known:
 class Step:
     """Where an ingestion is."""
 
-    document: str
-    documents_done: int
+    document: str  # the last that was read
+    documents_read: int
     documents: int
     pages_done: int
+    pages_read: int  # that need to be done
+
+    @property
+    def pages(self) -> int:
+        """How many pages there will be, judging by the documents read so far."""
+        return round(self.pages_read * self.documents / max(self.documents_read, 1))
 
 
 Progress = Callable[[Step], None]
@@ -106,20 +112,17 @@ def ingest(
         found = _named_apart(found_documents(paths), known)
         settings = _Settings(index, ocr, keep_images)
         waiting: list[_Ready] = []
-        for done, document in enumerate(found):
-
-            def pages_done(pages: int, name: str = document.name, done: int = done) -> None:
-                progress(Step(name, done, len(found), report.pages_added + pages))
-
-            pages_done(0)
+        pages_read = 0
+        for read, document in enumerate(found, start=1):
             ready = _read(document, known.get(document.name), report, settings)
             if ready is not None:
                 waiting.append(ready)
-            last = done + 1 == len(found)
-            if last or sum(len(item.pages) for item in waiting) >= PAGES_PER_COMMIT:
-                _store(index, encoder, waiting, report, keep_images, pages_done)
+                pages_read += len(ready.pages)
+            step = Step(document.name, read, len(found), report.pages_added, pages_read)
+            progress(step)
+            if read == len(found) or sum(len(r.pages) for r in waiting) >= PAGES_PER_COMMIT:
+                _store(index, encoder, waiting, report, keep_images, step, progress)
                 waiting = []
-        progress(Step("", len(found), len(found), report.pages_added))
     return report
 
 
@@ -258,7 +261,8 @@ def _store(
     documents: Sequence[_Ready],
     report: Report,
     keep_images: bool,
-    pages_done: Callable[[int], None],
+    step: Step,
+    progress: Progress,
 ) -> None:
     """Encode and add a few documents in one commit."""
     pages = [(page, document) for document in documents for page in document.pages]
@@ -268,7 +272,6 @@ def _store(
     def batches() -> Iterator[Batch]:
         nonlocal stored
         for at in range(0, len(pages), PAGES_PER_ENCODE):
-            pages_done(at)
             part = pages[at : at + PAGES_PER_ENCODE]
             vectors = encoder.encode_pages([page for page, _ in part])
             kept = []
@@ -286,6 +289,7 @@ def _store(
                 [_metadata(page, document) for page, document, _ in kept],
                 [_picture(page, report) for page, *_ in kept] if keep_images else None,
             )
+            progress(dataclasses.replace(step, pages_done=step.pages_done + at + len(part)))
 
     if pages or replaced:
         index.add(batches(), replacing=replaced)

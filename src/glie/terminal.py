@@ -1,0 +1,91 @@
+"""What the command line shows: text as it is, progress where someone watches, errors in a line."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import rich.console
+import rich.progress
+import rich.text
+
+if TYPE_CHECKING:
+    from glie.ingest import Step
+
+# what documents hold is shown as it is: brackets are not markup, :words: are not pictures
+output = rich.console.Console(highlight=False, markup=False, emoji=False)
+errors = rich.console.Console(stderr=True, highlight=False, markup=False, emoji=False)
+
+SECONDS_BETWEEN_LINES = 10
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[[Step], None]]:
+    """A bar where someone watches, a line now and then where the output is kept."""
+    columns = (
+        rich.progress.TextColumn("{task.completed} of {task.fields[total_pages]} pages"),
+        rich.progress.BarColumn(),
+        rich.progress.TextColumn("{task.fields[rate]} a second"),
+        rich.progress.TimeRemainingColumn(),
+        rich.progress.TextColumn("{task.fields[document]}", style="dim", markup=False),
+    )
+    began = said = time.perf_counter()
+    watched = errors.is_terminal
+    with rich.progress.Progress(
+        *columns, console=errors, transient=True, disable=not watched
+    ) as bar:
+        task = bar.add_task("", total=None, total_pages="?", rate="0.0", document="")
+
+        def show(step: Step) -> None:
+            nonlocal said
+            now = time.perf_counter()
+            rate = f"{step.pages_done / (now - began):.1f}"
+            total = f"{'' if step.documents_read == step.documents else 'about '}{step.pages:,}"
+            bar.update(
+                task,
+                total=step.pages,
+                completed=step.pages_done,
+                total_pages=total,
+                rate=rate,
+                document=step.document,
+            )
+            if not watched and now - said > SECONDS_BETWEEN_LINES:
+                said = now
+                line = f"{step.pages_done:,} of {total} pages, {rate} a second"
+                errors.print(line, soft_wrap=True)
+
+        yield show
+
+
+@contextmanager
+def status_line(what: str) -> Iterator[Callable[[str], None]]:
+    """A line that says what is being done, where someone watches; gives the way to change it."""
+    if not errors.is_terminal:
+        yield lambda what: None
+        return
+    with errors.status(rich.text.Text(what)) as status:
+        yield lambda what: status.update(rich.text.Text(what))
+
+
+def count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def size(number: int) -> str:
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
+        if number >= size:
+            return f"{number / size:.1f} {unit}"
+    return f"{number} bytes"
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, indent=1))
+
+
+def fail(message: str, code: int) -> NoReturn:
+    errors.print(f"glie: {' '.join(message.split())}", soft_wrap=True)
+    sys.exit(code)
