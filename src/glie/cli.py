@@ -43,7 +43,7 @@ IndexPath = Annotated[Path, typer.Argument(metavar="INDEX", help="An index folde
 Documents = Annotated[
     list[Path],
     typer.Argument(
-        metavar="DOCUMENTS...",
+        metavar="DOCUMENTS",
         help="Files or folders: PDF, PNG, JPEG, TIFF, WebP, text, Markdown.",
     ),
 ]
@@ -62,7 +62,10 @@ def index_documents(
     to: Annotated[Path, typer.Option("--to", metavar="INDEX", help="The index folder to make.")],
     k: Annotated[
         int | None,
-        typer.Option(help="Vectors stored a page: 260 bytes each.  [default: 4]"),
+        typer.Option(
+            help="Vectors stored a page, 260 bytes each: 4 for a kilobyte, 16 for dense pages.",
+            show_default="4",
+        ),
     ] = None,
     encoder: Annotated[
         str | None,
@@ -181,7 +184,7 @@ def delete(
     names: Annotated[
         list[str],
         typer.Argument(
-            metavar="DOCUMENTS...",
+            metavar="DOCUMENTS",
             help="Documents (their name or path), or single pages (report.pdf#3).",
         ),
     ],
@@ -270,7 +273,7 @@ def evaluate(
     datasets: Annotated[
         list[Path],
         typer.Argument(
-            metavar="DATASET...",
+            metavar="DATASET",
             help="Folders with corpus.jsonl, queries.jsonl and qrels/test.tsv (the BEIR shape).",
         ),
     ],
