@@ -19,7 +19,7 @@ venv:
 	@if ! cat constraints.txt pyproject.toml | cmp -s - $(MADE_FROM); then \
 		echo "making .venv (a few minutes the first time)"; \
 		rm -rf .venv && $(PYTHON) -m venv .venv \
-		&& $(BIN)/pip install --quiet --disable-pip-version-check \
+		&& $(BIN)/pip install --quiet --quiet --disable-pip-version-check \
 			--constraint constraints.txt --editable '.[all,dev]' \
 		&& cat constraints.txt pyproject.toml > $(MADE_FROM); \
 	fi
@@ -34,6 +34,7 @@ run: venv
 	done < samples/questions.txt
 	@echo; echo "$$ glie info build/samples.glie"
 	@$(BIN)/glie info build/samples.glie
+	@echo; echo "now yours: $(BIN)/glie index YOUR_FOLDER --to your.glie"
 
 test: venv
 	$(BIN)/ruff format --check .
@@ -47,7 +48,7 @@ lint: venv
 	$(BIN)/mypy
 
 bench: venv
-	@$(BIN)/pip install --quiet --disable-pip-version-check \
+	@$(BIN)/pip install --quiet --quiet --disable-pip-version-check \
 		--constraint constraints.txt --editable '.[bench]'
 	$(BIN)/python benchmarks/compress.py
 	$(BIN)/python benchmarks/search.py

@@ -90,6 +90,25 @@ def test_search_as_json(run: Run, documents: Path) -> None:
     assert {hit["document"] for hit in only["hits"]} == {"a.pdf"}
 
 
+def test_unquoted_questions_versions_and_names(run: Run, documents: Path) -> None:
+    run("index", "reports", "--to", "x.glie")
+    found = run("search", "x.glie", "vacation", "days", "--top", 1, "--json").json
+    assert (found["query"], found["hits"][0]["id"]) == ("vacation days", "b.pdf#1")
+    done = run("search", "x.glie", "days", "--document", "c.pdf")
+    assert (done.code, "c.pdf: neither a document nor a page" in done.err) == (1, True)
+    assert run("--version").out == f"glie {glie.__version__}\n"
+    assert "glie index reports/ --to reports.glie" in run().out
+
+
+def test_what_became_of_a_file_is_said(run: Run, documents: Path) -> None:
+    run("index", "reports", "--to", "x.glie")
+    Path("reports/b.pdf").unlink()
+    done = run("index", "reports", "--to", "x.glie")
+    assert done.code == 0
+    assert "files gone of 1 indexed document: b.pdf; `glie delete`" in done.err
+    assert "(its file is gone: " in run("search", "x.glie", "holiday", "--top", 1).out
+
+
 def test_add_delete_compact_info(run: Run, documents: Path) -> None:
     run("index", "reports", "--to", "x.glie")
     make_pdf(Path("more/old.pdf"), ["The harbour master's log of 1974"])
@@ -151,7 +170,7 @@ def test_scans_without_ocr_are_counted(run: Run, documents: Path) -> None:
         ),
         (
             ["index", "reports", "--to", "x.glie", "--k", "7"],
-            "x.glie: it stores k=4 vectors a page, not 7",
+            "it stores k=4 vectors a page, not 7",
         ),
         (
             ["index", "reports", "--to", "y.glie", "--k", "99999"],
@@ -164,8 +183,8 @@ def test_scans_without_ocr_are_counted(run: Run, documents: Path) -> None:
         (["index", "reports", "--to", "reports"], "reports: not empty and not an index"),
         (["add", "reports", "reports"], "reports: is not an index"),
         (["delete", "x.glie", "c.pdf"], "c.pdf: neither a document nor a page in "),
-        (["search", "x.glie", "  "], "query 0: no text to encode"),
-        (["search", "plain.glie", "a"], "an encoder that it does not name"),
+        (["search", "x.glie", "  "], "the question is empty"),
+        (["search", "plain.glie", "a"], "it does not name the encoder"),
         (["search", "strange.glie", "a"], "encoder 'gone' is unknown"),
         (["evaluate", "reports"], "corpus.jsonl: missing"),
         (["evaluate", "reports", "--k", "2,x"], "--k: expected numbers like 2,4,8"),

@@ -221,6 +221,7 @@ def test_names_to_delete(empty: glie.Index, folder: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(folder.parent)
     assert pages_of(empty, ["a.pdf"]) == ["a.pdf#1", "a.pdf#2"]
     assert pages_of(empty, ["docs/sub/b.pdf"]) == ["sub/b.pdf#1"]
+    assert pages_of(empty, ["sub/"]) == ["sub/b.pdf#1"]
     assert pages_of(empty, ["docs/sub", "c.md#1", "docs/sub/b.pdf"]) == ["sub/b.pdf#1", "c.md#1"]
     with pytest.raises(glie.IdError, match=r"old\.pdf: neither a document nor a page"):
         pages_of(empty, ["old.pdf"])
@@ -232,7 +233,7 @@ def test_another_encoder_is_refused(empty: glie.Index, folder: Path, tmp_path: P
 
     with pytest.raises(glie.EncoderError, match=r"made with encoder 'words' \(revision 1\)"):
         ingest(empty, Other(), [folder])
-    with pytest.raises(glie.EncoderError, match="unrecorded encoder"):
+    with pytest.raises(glie.EncoderError, match="does not name the encoder"):
         ingest(glie.Index.create(tmp_path / "y"), WordEncoder(), [folder])
 
 

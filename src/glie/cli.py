@@ -18,7 +18,7 @@ import rich.text
 import typer
 
 import glie
-from glie.errors import EncoderError, GlieError, InputError
+from glie.errors import GlieError, InputError
 from glie.terminal import count, errors, fail, output, print_json, progress_bar, size, status_line
 
 if TYPE_CHECKING:
@@ -56,6 +56,22 @@ Ocr = Annotated[
 ]
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"glie {glie.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Options of every command."""
+
+
 @app.command("index")
 def index_documents(
     documents: Documents,
@@ -82,7 +98,10 @@ def index_documents(
     if (to / "manifest.json").exists():
         index = glie.Index.open(to)
         if k is not None and k != index.codec.k:
-            raise InputError(f"{to}: it stores k={index.codec.k} vectors a page, not {k}")
+            raise InputError(
+                f"{to}: it stores k={index.codec.k} vectors a page, not {k}; make a new index for "
+                "another k"
+            )
         engine = _encoder_of(index, encoder)
     else:
         from glie.ingest import found_documents
@@ -112,22 +131,27 @@ def add(
 @app.command()
 def search(
     index_path: IndexPath,
-    question: Annotated[str, typer.Argument(help="What you want to know.")],
+    words: Annotated[list[str], typer.Argument(metavar="QUESTION", help="What you want to know.")],
     top: Annotated[int, typer.Option(help="How many pages to show.")] = 10,
     document: Annotated[
         list[str] | None,
-        typer.Option(help="Only pages of this document; may be given several times."),
+        typer.Option(help="Only pages of this document or folder; may be given several times."),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Find the pages that answer a question."""
+    from glie.ingest import pages_of
+
     index = glie.Index.open(index_path)
-    where = {"document": document} if document else None
+    question = " ".join(words)
+    if not question.strip():
+        raise InputError("the question is empty")
+    ids = pages_of(index, document) if document else None
     began = time.perf_counter()
     if len(index):
         vectors = _encoder_of(index, None).encode_queries([question])
         encoded = time.perf_counter()
-        hits = index.search(vectors, top=top, where=where)[0]
+        hits = index.search(vectors, top=top, ids=ids)[0]
     else:
         encoded = began
         hits = glie.Hits([], [], [], glie.Cost(0, 0, 0, 0.0))
@@ -157,7 +181,7 @@ def search(
         )
         return
     if not shown:
-        print("no pages: the index is empty" if not len(index) else "no pages match")
+        print("no pages: the index is empty")
         return
     from glie.snippet import matches, printable
 
@@ -167,13 +191,12 @@ def search(
         text = rich.text.Text(hit["snippet"])
         for start, end in matches(hit["snippet"], question):
             text.stylize("bold", start, end)
-        if text:
-            output.print(rich.padding.Padding(text, (0, 0, 0, 13)))
+        text = text or rich.text.Text(_why_no_text(hit["metadata"]), style="dim")
+        output.print(rich.padding.Padding(text, (0, 0, 0, 13), expand=False))
     cost = hits.cost
     output.print(
         f"{count(cost.pages_scanned, 'page')} scanned, {size(cost.bytes_read)} read, "
-        f"{cost.seconds * 1000:.1f} ms (and {encoded - began:.1f} s to load the encoder and read "
-        "the question)",
+        f"{cost.seconds * 1000:.1f} ms; {encoded - began:.1f} s to load the encoder",
         style="dim",
     )
 
@@ -227,8 +250,9 @@ def info(
     index = glie.Index.open(index_path)
     facts = index.info()
     known = known_documents(index)
-    per_page = facts.bytes / facts.pages if facts.pages else None
-    ratio = facts.uncompressed_bytes / facts.bytes if facts.pages else None
+    lean = facts.bytes - facts.image_bytes
+    per_page = lean / facts.pages if facts.pages else None
+    ratio = facts.uncompressed_bytes / lean if facts.pages else None
     if as_json:
         listed = {name: len(document.ids) for name, document in known.items()}
         print_json(
@@ -249,7 +273,7 @@ def info(
         ("deleted", f"{facts.deleted:,}" + (" (compact frees them)" if facts.deleted else "")),
         ("encoder", facts.encoder or "not recorded"),
         ("codec", f"k = {facts.k}" + (f", D = {facts.dim}" if facts.dim else "")),
-        ("on disk", size(facts.bytes) + f" in {count(facts.segments, 'segment')}"),
+        ("on disk", size(lean) + f" in {count(facts.segments, 'segment')}"),
     ]
     if per_page and ratio:
         rows.append(("a page", f"{per_page:,.0f} bytes, codes {facts.code_bytes_per_page:,}"))
@@ -260,6 +284,8 @@ def info(
             )
         )
         rows.append(("compression", f"{ratio:,.1f} times"))
+    if facts.image_bytes:
+        rows.append(("pictures", f"{size(facts.image_bytes)}, not counted in the lines above"))
     for name, value in rows:
         table.add_row(name, rich.text.Text(value))
     output.print(table)
@@ -360,6 +386,14 @@ def _ingest(
     hint = ocr_hint(report)
     if hint:
         errors.print(hint, style="yellow", soft_wrap=True)
+    if report.documents_gone:
+        listed = ", ".join(report.documents_gone[:5])
+        more = ", …" if len(report.documents_gone) > 5 else ""
+        gone = count(len(report.documents_gone), "indexed document")
+        advice = "`glie delete` takes them out"
+        errors.print(f"files gone of {gone}: {listed}{more}; {advice}", soft_wrap=True)
+    if report.problems:
+        errors.print(f"{count(len(report.problems), 'problem')}:", style="red")
     for problem in report.problems:
         errors.print(problem, style="red", soft_wrap=True)
     if report.problems:
@@ -375,10 +409,11 @@ def _print_report(report: Report, facts: glie.IndexInfo, seconds: float) -> None
     read = f" ({report.pages_by_ocr} read by OCR)" if report.pages_by_ocr else ""
     rate = f", {report.pages_added / seconds:.1f} a second" if report.pages_added else ""
     print(f"{', '.join(parts)}: {count(report.pages_added, 'page')}{read} in {seconds:.1f} s{rate}")
+    lean = facts.bytes - facts.image_bytes
     if facts.pages:
         print(
-            f"the index holds {count(facts.pages, 'page')} in {size(facts.bytes)}, "
-            f"{facts.bytes / facts.pages:,.0f} bytes a page; their "
+            f"the index holds {count(facts.pages, 'page')} in {size(lean)}, "
+            f"{lean / facts.pages:,.0f} bytes a page; their "
             f"{facts.vectors:,} vectors would take {size(facts.uncompressed_bytes)}"
         )
 
@@ -392,15 +427,9 @@ def _load_encoder(name: str | None) -> Encoder:
 
 def _encoder_of(index: glie.Index, asked: str | None) -> Encoder:
     """The encoder that made the index; another one is refused."""
-    from glie.ingest import check_encoder
+    from glie.ingest import check_encoder, encoder_name
 
-    recorded = index.encoder
-    if recorded is None:
-        raise EncoderError(
-            f"{index.path}: its vectors come from an encoder that it does not name; search it in "
-            "Python with glie.Index.open(...).search(vectors)"
-        )
-    encoder = _load_encoder(asked or recorded["name"])
+    encoder = _load_encoder(asked or encoder_name(index))
     check_encoder(index, encoder)
     return encoder
 
@@ -414,6 +443,13 @@ def _snippet(metadata: dict[str, Any], question: str) -> str:
         return best_snippet(page_text(Path(metadata["path"]), metadata["page"]), question)
     except (KeyError, TypeError, IndexError, OSError, GlieError):
         return ""
+
+
+def _why_no_text(metadata: dict[str, Any]) -> str:
+    if metadata.get("origin") == "ocr":
+        return "(a scanned page, read by OCR)"
+    path = metadata.get("path")
+    return f"(its file is gone: {path})" if path and not Path(path).exists() else "(no text)"
 
 
 def _budgets(text: str) -> list[int]:
@@ -447,4 +483,6 @@ def main() -> None:
             fail("interrupted", 130)
         if not hasattr(error, "format_message"):  # not a fault in what was typed
             raise
+        if not error.format_message():  # nothing was typed, and the help is shown
+            sys.exit(0)
         fail(f"{error.format_message()} (see --help)", getattr(error, "exit_code", 2))

@@ -24,7 +24,7 @@ from glie.errors import DocumentError, EncoderError, IdError, MissingExtraError
 from glie.index.index import Batch, Index
 from glie.pages import Pages
 
-PAGES_PER_COMMIT = 256  # an interruption loses at most so many pages of work, or one document
+PAGES_PER_COMMIT = 64  # an interruption loses about so many pages of work, or one document
 PAGES_PER_ENCODE = 16  # few enough that progress moves
 
 
@@ -37,6 +37,7 @@ class Report:
     documents_unchanged: int = 0
     pages_added: int = 0
     pages_by_ocr: int = 0
+    documents_gone: list[str] = dataclasses.field(default_factory=list)  # their files are
     pages_without_text: list[str] = dataclasses.field(default_factory=list)
     problems: list[str] = dataclasses.field(default_factory=list)
 
@@ -123,6 +124,7 @@ def ingest(
             if read == len(found) or sum(len(r.pages) for r in waiting) >= PAGES_PER_COMMIT:
                 _store(index, encoder, waiting, report, keep_images, step, progress)
                 waiting = []
+        report.documents_gone = _gone(paths, known, {document.name for document in found})
     return report
 
 
@@ -135,20 +137,25 @@ def found_documents(paths: Sequence[str | os.PathLike[str]]) -> list[FoundDocume
     return found
 
 
+def encoder_name(index: Index) -> str:
+    """The name of the encoder that made the index."""
+    if index.encoder is None:
+        raise EncoderError(
+            f"{index.path}: it does not name the encoder that made its vectors; use it from "
+            "Python: glie.Index.open(...), with vectors of your own"
+        )
+    return str(index.encoder["name"])
+
+
 def check_encoder(index: Index, encoder: Encoder) -> None:
     """Refuse to mix the vectors of two encoders."""
-    recorded = index.encoder
-    if recorded is None:
-        raise EncoderError(
-            f"{index.path}: filled with vectors of an unrecorded encoder; add to it with "
-            "Index.add in Python"
-        )
+    name, recorded = encoder_name(index), index.encoder or {}
     revision = recorded["revision"] or encoder.revision  # recorded by name alone: any will do
-    if (recorded["name"], revision) != (encoder.name, encoder.revision):
+    if (name, revision) != (encoder.name, encoder.revision):
         raise EncoderError(
-            f"{index.path}: made with encoder {recorded['name']!r} (revision "
-            f"{recorded['revision']}), not {encoder.name!r} (revision {encoder.revision}); use "
-            "that one, or index the documents again"
+            f"{index.path}: made with encoder {name!r} (revision {revision}), not "
+            f"{encoder.name!r} (revision {encoder.revision}); use that one, or index the documents "
+            "again"
         )
 
 
@@ -156,8 +163,10 @@ def known_documents(index: Index) -> dict[str, _Known]:
     """The documents in the index, by name."""
     known: dict[str, _Known] = {}
     for page_id, metadata in index.records():
-        name, path, digest = (metadata.get(key) for key in ("document", "path", "digest"))
-        if isinstance(name, str) and isinstance(path, str) and isinstance(digest, str):
+        name = metadata.get("document")
+        if isinstance(name, str):
+            # pages added in Python may lack the rest
+            path, digest = (str(metadata.get(key, "")) for key in ("path", "digest"))
             missing = metadata.get("missing", 0)
             known.setdefault(name, _Known(path, digest, missing, [])).ids.append(page_id)
     return known
@@ -166,7 +175,7 @@ def known_documents(index: Index) -> dict[str, _Known]:
 def pages_of(index: Index, names: Iterable[str]) -> list[str]:
     """The ids that names stand for: a page id, a document's name, or the path of its file."""
     known = known_documents(index)
-    by_path = {document.path: document for document in known.values()}
+    by_path = {document.path: document for document in known.values() if document.path}
     ids: list[str] = []
     for name in names:
         named, at_path = known.get(name), by_path.get(str(Path(name).resolve()))
@@ -181,8 +190,13 @@ def pages_of(index: Index, names: Iterable[str]) -> list[str]:
         elif name in index:
             ids.append(name)
         else:
-            below = str(Path(name).resolve()) + os.sep
-            inside = [i for path, d in by_path.items() if path.startswith(below) for i in d.ids]
+            folders = name.rstrip("/") + "/", str(Path(name).resolve()) + os.sep
+            inside = [
+                page_id
+                for known_name, document in known.items()
+                if known_name.startswith(folders[0]) or document.path.startswith(folders[1])
+                for page_id in document.ids
+            ]
             if not inside:
                 raise IdError(
                     f"{name}: neither a document nor a page in {index.path}; "
@@ -195,7 +209,7 @@ def pages_of(index: Index, names: Iterable[str]) -> list[str]:
 def _named_apart(found: list[FoundDocument], known: dict[str, _Known]) -> list[FoundDocument]:
     """Names as they are, or as the index already has them, or with the folder above them where
     another file in the index has the name (unless that is gone: then this is it, moved)."""
-    by_path = {document.path: name for name, document in known.items()}
+    by_path = {document.path: name for name, document in known.items() if document.path}
     taken = set(known) | {document.name for document in found}
     named = []
     for document in found:
@@ -211,6 +225,20 @@ def _named_apart(found: list[FoundDocument], known: dict[str, _Known]) -> list[F
             taken.add(name)
         named.append(FoundDocument(name, path))
     return named
+
+
+def _gone(
+    paths: Sequence[str | os.PathLike[str]], known: dict[str, _Known], found: set[str]
+) -> list[str]:
+    """Documents of the index whose files were below the folders given and are there no more."""
+    folders = [str(Path(path).resolve()) + os.sep for path in paths]
+    return [
+        name
+        for name, document in known.items()
+        if name not in found
+        and any(document.path.startswith(folder) for folder in folders)
+        and not Path(document.path).exists()
+    ]
 
 
 def _read(

@@ -173,13 +173,13 @@ class Queries(VectorSets):
     kind = "query"
 
     @classmethod
-    def of(cls, queries: Any) -> Queries:
+    def of(cls, queries: Any, *, normalize: bool = False) -> Queries:
         """Queries as they are, or made of a list of (m, D) arrays; one array is one query."""
         if isinstance(queries, Queries):
             return queries
         if getattr(queries, "ndim", None) == 2:
             queries = [queries]
-        return cls(queries)
+        return cls(queries, normalize=normalize)
 
 
 def _checked_ids(ids: Sequence[str] | None, count: int, kind: str) -> list[str]:

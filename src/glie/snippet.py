@@ -43,7 +43,8 @@ def best_snippet(text: str, question: str) -> str:
     best, best_weight = 0, -1.0
     for start in range(0, max(1, len(words) - WORDS + 1)):
         if start == 0 or found[start]:  # a run that starts on a match is never worse
-            weight = sum(1 / often[word] for word in set().union(*found[start : start + WORDS]))
+            here = set().union(*found[start : start + WORDS])
+            weight = sum(often[word] ** -0.5 for word in here)
             if weight > best_weight:
                 best, best_weight = start, weight
     # a little of what stands before, so that the sentence can be read

@@ -170,6 +170,9 @@ def test_odd_requests(index: glie.Index, tmp_path: Path) -> None:
     for top in (0, -1, 2.5, "3", True):
         with pytest.raises(glie.InputError, match="top: expected a whole number"):
             index.search([query()], top=top)  # type: ignore[arg-type]
+    assert index.search([query() * 3], normalize=True)[0].ids == index.search([query()])[0].ids
+    with pytest.raises(glie.VectorError, match=r"query '0', row 0: norm 3.*normalize=True"):
+        index.search([query() * 3])
     with pytest.raises(glie.VectorError, match=r"have 8 numbers, those of .* have 16"):
         index.search([query(dim=8)])
 

@@ -42,7 +42,8 @@ class IndexInfo:
     dim: int | None
     encoder: str | None
     code_bytes_per_page: int | None
-    bytes: int
+    bytes: int  # of everything in the folder
+    image_bytes: int  # of these, kept pictures
     vectors: int  # that the pages had before compression
     uncompressed_bytes: int  # those vectors at 2 bytes a number
 
@@ -161,6 +162,7 @@ class Index:
             encoder=None if manifest.encoder is None else manifest.encoder["name"],
             code_bytes_per_page=None if dim is None else k * (2 * dim + 4),
             bytes=self._folder.size(),
+            image_bytes=sum(images.bytes for images in state.images if images),
             vectors=vectors,
             uncompressed_bytes=vectors * 2 * (dim or 0),
         )
@@ -278,17 +280,18 @@ class Index:
         *,
         ids: Iterable[str] | None = None,
         where: Mapping[str, Any] | None = None,
+        normalize: bool = False,
     ) -> list[Hits]:
         """The `top` best pages for each query, by exact MaxSim over every stored code.
 
         `queries` is a list of (m, D) arrays of unit vectors, one a query, or Queries. `ids`
         restricts the search to these pages; `where` to pages whose metadata has these values
-        (a list stands for any of its values).
+        (a list stands for any of its values). `normalize` takes query vectors off the sphere.
         """
         if not isinstance(top, (int, np.integer)) or isinstance(top, bool) or top < 1:
             raise InputError(f"top: expected a whole number of at least 1, found {top!r}")
         state = self._state
-        questions = Queries.of(queries)
+        questions = Queries.of(queries, normalize=normalize)
         if len(questions) and state.manifest.dim not in (None, questions.dim):
             raise VectorError(
                 f"queries: their vectors have {questions.dim} numbers, those of {self.path} have "
