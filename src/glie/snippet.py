@@ -12,7 +12,7 @@ COMMON = set(
     re.findall(
         r"\w+",
         "a an and are as at be by did do does for from had has have how in is it its many much of "
-        "on or that the their there this to was were what when where which who why will with",
+        "no not on or out s than that the their there this to was were what when where which who why will with",
     )
 )
 
@@ -43,14 +43,15 @@ def best_snippet(text: str, question: str) -> str:
     best, best_weight = 0, -1.0
     for start in range(0, max(1, len(words) - WORDS + 1)):
         if start == 0 or found[start]:  # a run that starts on a match is never worse
-            here = set().union(*found[start : start + WORDS])
-            weight = sum(often[word] ** -0.5 for word in here)
+            run = found[start : start + WORDS]
+            matched = sum(map(len, run))  # settles what is close
+            weight = sum(often[word] ** -0.5 for word in set().union(*run)) + 0.1 * matched
             if weight > best_weight:
                 best, best_weight = start, weight
     # a little of what stands before, so that the sentence can be read
     first = max(0, min(best - 4, len(words) - WORDS))
-    run = printable(" ".join(words[first : first + WORDS]))
-    return f"{'… ' if first else ''}{run}{' …' if first + WORDS < len(words) else ''}"
+    shown = printable(" ".join(words[first : first + WORDS]))
+    return f"{'… ' if first else ''}{shown}{' …' if first + WORDS < len(words) else ''}"
 
 
 def matches(text: str, question: str) -> list[tuple[int, int]]:
