@@ -12,7 +12,8 @@ COMMON = set(
     re.findall(
         r"\w+",
         "a an and are as at be by did do does for from had has have how in is it its many much of "
-        "no not on or out s than that the their there this to was were what when where which who why will with",
+        "no not on or out s than that the their there this to was were what when where which who "
+        "why will with",
     )
 )
 
