@@ -98,3 +98,15 @@ for part in (
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["documents", "documents", "encoder", "encoder", "evaluate"]
+
+
+def test_works_where_nothing_can_be_written() -> None:
+    """Without a place for compiled code, it is compiled again; nothing fails."""
+    code = """
+import numba.core.caching as caching
+caching.CacheImpl._locator_classes = []
+import numpy, glie
+print(glie.Codec(k=2).compress(glie.Pages([numpy.eye(4)])).counts.sum())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "4"

@@ -11,7 +11,15 @@ import numpy as np
 from numba import njit
 
 REASSOCIATE = {"reassoc", "contract", "nsz", "arcp"}
-_compile = njit(cache=True, nogil=True, fastmath=REASSOCIATE, error_model="numpy")
+
+
+def _compile(function):
+    """Compile on first use and keep the result beside the source, or in the user's cache."""
+    options = {"nogil": True, "fastmath": REASSOCIATE, "error_model": "numpy"}
+    try:
+        return njit(cache=True, **options)(function)
+    except RuntimeError:  # nowhere to write, as in a locked-down container: compile every time
+        return njit(**options)(function)
 
 
 @_compile
