@@ -12,7 +12,7 @@ import glie
 SOURCE = Path(glie.__file__).parent
 
 # Each room and the rooms it may use, from the ground up.
-ROOMS = {
+ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "pages": {"errors"},
     "kernels": {"errors", "pages"},
@@ -26,7 +26,7 @@ ROOMS = {
     "terminal": {"ingest"},
     "evaluation": {"errors", "pages", "kernels", "codec", "search", "index", "encoders"},
     "cli": {"errors", "documents", "encoders", "snippet", "ingest", "evaluation", "terminal", ""},
-}  # type: dict[str, set[str]]
+}
 
 
 def imported(path: Path) -> set[str]:

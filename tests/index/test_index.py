@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -492,7 +493,7 @@ class AgainstADict(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.path = Path(__import__("tempfile").mkdtemp()) / "index"
+        self.path = Path(tempfile.mkdtemp()) / "index"
         self.index = glie.Index.create(self.path, glie.Codec(k=2))
         self.model: dict[str, tuple[np.ndarray[Any, Any], int]] = {}
         self.count = 0

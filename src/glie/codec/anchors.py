@@ -41,7 +41,8 @@ def anchor(pages: Pages, clusters: Clusters) -> Codes:
     """The centroids on the sphere, with the norm and the count of each cluster."""
     norms = np.linalg.norm(clusters.centroids, axis=2)
     real = clusters.counts > 0
-    vectors = clusters.centroids / np.where(norms > SMALLEST_NORM, norms, 1)[..., None]
+    lengths = np.where(norms > SMALLEST_NORM, norms, 1)[..., None]
+    vectors = np.divide(clusters.centroids, lengths, dtype=np.float32)
     # Opposite vectors can cancel out. Their mean points nowhere: a member of the cluster stands in.
     for page, slot in np.argwhere(real & (norms <= SMALLEST_NORM)):
         rows, centroids = pages[int(page)], clusters.centroids[page][real[page]]

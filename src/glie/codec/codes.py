@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +17,7 @@ class Codes:
     the slots behind them hold zeros, and their count of 0 says that they are not part of the page.
     """
 
-    vectors: npt.NDArray[Any]  # (P, k, D): float32; uint16 bfloat16 bits when read from an index
+    vectors: npt.NDArray[np.float32]  # (P, k, D), on the unit sphere
     norms: npt.NDArray[np.float16]  # (P, k): how long the centroid was before projection
     counts: npt.NDArray[np.uint16]  # (P, k): how many of the page's vectors it stands for
     ids: Sequence[str]

@@ -27,12 +27,7 @@ def load(path: str | os.PathLike[str]) -> Dataset:
     """Read a folder. Questions without a relevant page are not in the set, nor are pages without
     text; a question whose answer is such a page stays, and counts as not answered."""
     folder = Path(path)
-    if not folder.is_dir():
-        raise DatasetError(f"{folder}: no such folder; expected one with corpus.jsonl")
-    pages = {
-        _field(row, "_id", place): f"{row.get('title') or ''}\n{_field(row, 'text', place)}".strip()
-        for row, place in _rows(folder / "corpus.jsonl")
-    }
+    pages = read_pages(folder)
     queries = {
         _field(row, "_id", place): _field(row, "text", place)
         for row, place in _rows(folder / "queries.jsonl")
@@ -54,6 +49,16 @@ def load(path: str | os.PathLike[str]) -> Dataset:
     asked = {query: text for query, text in queries.items() if query in relevant}
     readable = {page: text for page, text in pages.items() if text}
     return Dataset(folder.resolve().name, readable, asked, relevant, without_text)
+
+
+def read_pages(folder: Path) -> dict[str, str]:
+    """The text of every page of a set, title first; of a set without questions too."""
+    if not folder.is_dir():
+        raise DatasetError(f"{folder}: no such folder; expected one with corpus.jsonl")
+    return {
+        _field(row, "_id", place): f"{row.get('title') or ''}\n{_field(row, 'text', place)}".strip()
+        for row, place in _rows(folder / "corpus.jsonl")
+    }
 
 
 def _rows(path: Path) -> Iterator[tuple[dict[str, Any], str]]:

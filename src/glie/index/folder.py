@@ -234,7 +234,7 @@ class Folder:
         return total
 
 
-def check_encoder(encoder: Mapping[str, Any] | str | None) -> dict[str, Any] | None:
+def encoder_entry(encoder: Mapping[str, Any] | str | None) -> dict[str, Any] | None:
     """An encoder is recorded by name and revision."""
     if encoder is None:
         return None

@@ -95,6 +95,11 @@ def segment_bytes(codes: StoredCodes, records: Sequence[bytes]) -> bytes:
     )
 
 
+def segment_checksum(data: bytes) -> int:
+    """The checksum that stands in a segment's header, and in the manifest."""
+    return int.from_bytes(data[SEGMENT_HEADER.size - 8 : SEGMENT_HEADER.size], "little")
+
+
 class Segment:
     """One segment file, memory-mapped: opening reads the header only."""
 

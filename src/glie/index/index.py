@@ -16,7 +16,7 @@ from glie.codec.codec import Codec
 from glie.codec.codes import Codes
 from glie.codec.config import CodecConfig
 from glie.errors import IdError, InputError, VectorError
-from glie.index.folder import Folder, Manifest, check_encoder
+from glie.index.folder import Folder, Manifest, encoder_entry
 from glie.index.format import StoredCodes, damaged, to_bfloat16, tombstone_bytes
 from glie.index.snapshot import Snapshot, distinct
 from glie.index.writer import (
@@ -93,7 +93,7 @@ class Index:
         if codec is not None and not isinstance(codec, Codec):
             raise InputError(f"codec: expected a glie.Codec, found {codec!r}")
         settings = (codec or Codec()).config.to_dict()
-        Folder(path).make(Manifest(settings, check_encoder(encoder)))
+        Folder(path).make(Manifest(settings, encoder_entry(encoder)))
         return cls(path)
 
     @classmethod

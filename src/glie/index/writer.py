@@ -11,11 +11,11 @@ from glie.errors import InputError
 from glie.index.folder import Folder, SegmentEntry
 from glie.index.format import (
     MAX_RECORD_BYTES,
-    Segment,
     StoredCodes,
     images_bytes,
     record_line,
     segment_bytes,
+    segment_checksum,
 )
 from glie.index.snapshot import Snapshot
 
@@ -54,14 +54,15 @@ class SegmentWriter:
             return
         codes = StoredCodes(*(np.concatenate(parts) for parts in zip(*self._codes, strict=True)))
         number = self.take_number()
-        self.folder.write(number, "seg", segment_bytes(codes, self._records))
+        data = segment_bytes(codes, self._records)
+        self.folder.write(number, "seg", data)
         has_images = any(self._images)
         if has_images:
             self.folder.write(number, "img", images_bytes(self._images))
         entry = SegmentEntry(
             number,
             pages=len(self._records),
-            checksum=Segment(self.folder.file(number, "seg")).checksum,
+            checksum=segment_checksum(data),
             images=number if has_images else None,
         )
         self.entries.append(entry)
