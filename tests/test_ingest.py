@@ -12,8 +12,9 @@ from reportlab.pdfgen import canvas
 
 import glie
 import glie.ingest as ingest_module
+from glie.cli import ocr_hint
 from glie.encoders.base import Floats
-from glie.ingest import Report, Step, ingest, ocr_hint, pages_of
+from glie.ingest import Report, Step, ingest, pages_of
 from tests.test_documents import bad_files, make_pdf, picture
 
 
@@ -115,7 +116,7 @@ def test_pages_without_text_are_counted(empty: glie.Index, tmp_path: Path) -> No
 def test_the_hint_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ocr_hint(Report()) is None
     report = Report(pages_without_text=["a.pdf#1"])
-    monkeypatch.setattr(ingest_module, "ocr_available", lambda: False)
+    monkeypatch.setattr("glie.documents.ocr_available", lambda: False)
     assert ocr_hint(report) == (
         '1 page without text left out: a.pdf#1; pip install "glie[ocr]" to read them'
     )

@@ -19,7 +19,17 @@ import typer
 
 import glie
 from glie.errors import GlieError, InputError
-from glie.terminal import count, errors, fail, output, print_json, progress_bar, size, status_line
+from glie.terminal import (
+    count,
+    errors,
+    fail,
+    listing,
+    output,
+    print_json,
+    progress_bar,
+    size,
+    status_line,
+)
 
 if TYPE_CHECKING:
     from glie.encoders import Encoder
@@ -314,10 +324,10 @@ def evaluate(
     loaded = [load(path) for path in datasets]
     for dataset in loaded:
         if dataset.without_text:
-            listed = ", ".join(dataset.without_text[:5])
             left_out = count(len(dataset.without_text), "page")
             errors.print(
-                f"{dataset.name}: {left_out} without text left out: {listed}",
+                f"{dataset.name}: {left_out} without text left out: "
+                f"{listing(dataset.without_text)}",
                 style="yellow",
                 soft_wrap=True,
             )
@@ -359,7 +369,7 @@ def _ingest(
     ocr: bool,
     as_json: bool,
 ) -> None:
-    from glie.ingest import ingest, ocr_hint
+    from glie.ingest import ingest
 
     began = time.perf_counter()
     try:
@@ -387,17 +397,26 @@ def _ingest(
     if hint:
         errors.print(hint, style="yellow", soft_wrap=True)
     if report.documents_gone:
-        listed = ", ".join(report.documents_gone[:5])
-        more = ", …" if len(report.documents_gone) > 5 else ""
         gone = count(len(report.documents_gone), "indexed document")
-        advice = "`glie delete` takes them out"
-        errors.print(f"files gone of {gone}: {listed}{more}; {advice}", soft_wrap=True)
+        names = listing(report.documents_gone)
+        errors.print(f"files gone of {gone}: {names}; `glie delete` takes them out", soft_wrap=True)
     if report.problems:
         errors.print(f"{count(len(report.problems), 'problem')}:", style="red")
     for problem in report.problems:
         errors.print(problem, style="red", soft_wrap=True)
     if report.problems:
         raise typer.Exit(DONE_WITH_PROBLEMS)
+
+
+def ocr_hint(report: Report) -> str | None:
+    """What to say of pages that could not be read for want of OCR."""
+    from glie.documents import ocr_available
+
+    if not report.pages_without_text:
+        return None
+    pages = count(len(report.pages_without_text), "page")
+    said = f"{pages} without text left out: {listing(report.pages_without_text)}"
+    return said if ocr_available() else f'{said}; pip install "glie[ocr]" to read them'
 
 
 def _print_report(report: Report, facts: glie.IndexInfo, seconds: float) -> None:

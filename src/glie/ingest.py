@@ -15,7 +15,6 @@ from glie.documents import (
     DocumentPage,
     FoundDocument,
     find_documents,
-    ocr_available,
     read_document,
     small_picture,
 )
@@ -343,13 +342,3 @@ def _picture(page: DocumentPage, report: Report) -> bytes | None:
     except (DocumentError, OSError) as error:
         report.problems.append(f"{page.document}, page {page.number}: no picture: {error}")
         return None
-
-
-def ocr_hint(report: Report) -> str | None:
-    """What to say of pages that could not be read for want of OCR."""
-    if not report.pages_without_text:
-        return None
-    count = len(report.pages_without_text)
-    listed = ", ".join(report.pages_without_text[:5]) + (", …" if count > 5 else "")
-    pages = f"{count} page{'s' if count > 1 else ''} without text left out: {listed}"
-    return pages if ocr_available() else f'{pages}; pip install "glie[ocr]" to read them'

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -73,6 +73,11 @@ def status_line(what: str) -> Iterator[Callable[[str], None]]:
 
 def count(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def listing(names: Sequence[str]) -> str:
+    """The first few names."""
+    return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
 
 
 def size(number: int) -> str:
