@@ -23,9 +23,13 @@ ROOMS: dict[str, set[str]] = {
     "encoders": {"errors", "pages", "documents"},
     "snippet": set(),
     "ingest": {"errors", "pages", "codec", "documents", "encoders", "index"},
-    "terminal": {"ingest"},
+    "terminal": {"ingest", "training"},
     "evaluation": {"errors", "pages", "kernels", "codec", "search", "index", "encoders"},
-    "cli": {"errors", "documents", "encoders", "snippet", "ingest", "evaluation", "terminal", ""},
+    "training": {"errors", "pages", "kernels", "codec", "search", "evaluation"},
+    "cli": {
+        *("errors", "documents", "encoders", "snippet", "ingest", "evaluation", "terminal", ""),
+        *("codec", "search", "training"),
+    },
 }
 
 

@@ -10,6 +10,7 @@ from glie.codec.codec import Codec
 from glie.codec.codes import Codes
 from glie.codec.config import CodecConfig
 from glie.errors import (
+    CodecError,
     CorruptIndexError,
     DatasetError,
     DocumentError,
@@ -25,6 +26,8 @@ from glie.errors import (
 from glie.index.index import Batch, Index, IndexInfo
 from glie.pages import Pages, Queries
 from glie.search import Cost, Hits
+from glie.training.fit import fit
+from glie.training.recipe import Recipe
 
 __version__ = "0.1.0"
 
@@ -32,6 +35,7 @@ __all__ = [
     "Batch",
     "Codec",
     "CodecConfig",
+    "CodecError",
     "Codes",
     "CorruptIndexError",
     "Cost",
@@ -49,5 +53,7 @@ __all__ = [
     "MissingExtraError",
     "Pages",
     "Queries",
+    "Recipe",
     "VectorError",
+    "fit",
 ]

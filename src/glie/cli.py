@@ -19,10 +19,12 @@ import typer
 
 import glie
 from glie.errors import GlieError, InputError
+from glie.search import SHORTLIST
 from glie.terminal import (
     count,
     errors,
     fail,
+    fit_bar,
     listing,
     output,
     print_json,
@@ -33,8 +35,15 @@ from glie.terminal import (
 
 if TYPE_CHECKING:
     from glie.encoders import Encoder
+    from glie.evaluation import Dataset
     from glie.ingest import Report
 
+TITLES = {
+    "raw-kmeans": "raw",
+    "glie-free": "normalised",
+    "glie-stage1": "stage 1",
+    "glie": "full",
+}
 DONE_WITH_PROBLEMS = 3  # the exit code when some files could not be read
 
 app = typer.Typer(
@@ -55,6 +64,13 @@ Documents = Annotated[
     typer.Argument(
         metavar="DOCUMENTS",
         help="Files or folders: PDF, PNG, JPEG, TIFF, WebP, text, Markdown.",
+    ),
+]
+Datasets = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="DATASET",
+        help="Folders with corpus.jsonl, queries.jsonl and qrels/test.tsv (the BEIR shape).",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")]
@@ -97,6 +113,14 @@ def index_documents(
         str | None,
         typer.Option(help="minilm, minilm-384, or a folder with a transformers text model."),
     ] = None,
+    codec: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CODEC",
+            help="A folder from `glie fit`, or free for normalised k-means.",
+            show_default="the one that ships for the encoder, else free",
+        ),
+    ] = None,
     keep_images: KeepImages = False,
     ocr: Ocr = True,
     as_json: Json = False,
@@ -112,16 +136,19 @@ def index_documents(
                 f"{to}: it stores k={index.codec.k} vectors a page, not {k}; make a new index for "
                 "another k"
             )
+        if codec is not None:
+            raise InputError(f"{to}: it has its codec already; make a new index for another")
         engine = _encoder_of(index, encoder)
     else:
         from glie.ingest import found_documents
 
         found_documents(documents)  # before a folder is made for nothing
-        codec = glie.Codec(k=k)
+        chosen = None if codec is None else _codec(codec)  # a mistyped name fails at once
+        glie.CodecConfig(k=4 if k is None else k)
         engine = _load_encoder(encoder)
-        index = glie.Index.create(
-            to, codec, encoder={"name": engine.name, "revision": engine.revision}
-        )
+        entry = {"name": engine.name, "revision": engine.revision}
+        chosen = chosen or glie.Codec.shipped(entry) or glie.Codec()
+        index = glie.Index.create(to, chosen if k is None else chosen.at(k), encoder=entry)
     _ingest(index, engine, documents, keep_images, ocr, as_json)
 
 
@@ -143,6 +170,10 @@ def search(
     index_path: IndexPath,
     words: Annotated[list[str], typer.Argument(metavar="QUESTION", help="What you want to know.")],
     top: Annotated[int, typer.Option(help="How many pages to show.")] = 10,
+    shortlist: Annotated[
+        int,
+        typer.Option(help="Pages to regenerate and score again; 0 ranks by the stored codes."),
+    ] = SHORTLIST,
     document: Annotated[
         list[str] | None,
         typer.Option(help="Only pages of this document or folder; may be given several times."),
@@ -161,7 +192,7 @@ def search(
     if len(index):
         vectors = _encoder_of(index, None).encode_queries([question])
         encoded = time.perf_counter()
-        hits = index.search(vectors, top=top, ids=ids)[0]
+        hits = index.search(vectors, top=top, shortlist=shortlist, ids=ids)[0]
     else:
         encoded = began
         hits = glie.Hits([], [], [], glie.Cost(0, 0, 0, 0.0))
@@ -204,8 +235,9 @@ def search(
         text = text or rich.text.Text(_why_no_text(hit["metadata"]), style="dim")
         output.print(rich.padding.Padding(text, (0, 0, 0, 13), expand=False))
     cost = hits.cost
+    again = f"{cost.pages_regenerated:,} regenerated, " if cost.pages_regenerated else ""
     output.print(
-        f"{count(cost.pages_scanned, 'page')} scanned, {size(cost.bytes_read)} read, "
+        f"{count(cost.pages_scanned, 'page')} scanned, {again}{size(cost.bytes_read)} read, "
         f"{cost.seconds * 1000:.1f} ms; {encoded - began:.1f} s to load the encoder",
         style="dim",
     )
@@ -305,37 +337,119 @@ def info(
 
 
 @app.command()
-def evaluate(
-    datasets: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="DATASET",
-            help="Folders with corpus.jsonl, queries.jsonl and qrels/test.tsv (the BEIR shape).",
-        ),
-    ],
-    k: Annotated[str, typer.Option(help="Budgets: vectors a page.")] = "2,4,8,16,32,64",
+def fit(
+    datasets: Datasets,
+    to: Annotated[Path, typer.Option("--to", metavar="CODEC", help="The codec folder to make.")],
+    k: Annotated[str, typer.Option(help="Budgets that the codec will serve, like 2,4,8.")] = "4",
+    epochs: Annotated[
+        int | None, typer.Option(help="Rounds over the questions.", show_default="the recipe's")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same codec.")] = 0,
+    no_queries: Annotated[
+        bool,
+        typer.Option("--no-queries", help="Make questions of the pages; DATASET needs no others."),
+    ] = False,
+    recipe: Annotated[
+        str, typer.Option(help="default, for a CPU, or paper: the published one, 100 epochs.")
+    ] = "default",
     encoder: Annotated[str | None, typer.Option(help="As for `index`.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure what compression costs: nDCG@5 of raw and normalised k-means at each budget."""
+    """Fit a codec on pages and questions: better codes than clustering, at the same size.
+
+    A tenth of the questions is held out and decides: what does not help is not kept. Ctrl-C
+    keeps the best so far.
+    """
+    from glie.codec.store import check_place
+    from glie.evaluation import encoded, load, load_pages
+    from glie.training.fit import check_ready
+    from glie.training.recipe import recipe_of
+
+    budgets, chosen = _budgets(k), recipe_of(recipe)
+    check_ready()
+    check_place(to)  # before minutes of work, not after
+    loaded = [load_pages(path) if no_queries else load(path) for path in datasets]
+    _say_left_out(loaded)
+    engine = _load_encoder(encoder)
+    with status_line("encoding") as say:
+        pages, queries, relevant = encoded(loaded, engine, say)
+    with fit_bar() as show:
+        codec = glie.fit(
+            pages,
+            None if no_queries else queries,
+            None if no_queries else relevant,
+            budgets,
+            recipe=chosen,
+            epochs=epochs,
+            seed=seed,
+            encoder={"name": engine.name, "revision": engine.revision},
+            progress=show,
+        )
+    codec.save(to)
+    assert codec.fitted is not None
+    notes = codec.fitted.notes
+    if as_json:
+        rows = [dataclasses.asdict(budget) for budget in codec.fitted.budgets]
+        print_json({"codec": str(to), "budgets": rows, **notes})
+    else:
+        _print_fit(codec, to)
+    if notes["interrupted"]:
+        fail(f"interrupted after {notes['steps']} steps; {to} is the best so far", 130)
+
+
+def _print_fit(codec: glie.Codec, to: Path) -> None:
+    assert codec.fitted is not None
+    notes = codec.fitted.notes
+    made = " made of page vectors" if notes["pseudo_queries"] else ""
+    pace = f", {1000 * notes['step_seconds']:.0f} ms each" if notes["steps"] else ""
+    print(
+        f"{to}: fitted on {count(notes['pages'], 'page')} and "
+        f"{count(notes['queries'], 'question')}{made} in {notes['seconds']:.0f} s "
+        f"({count(notes['steps'], 'step')}{pace})"
+    )
+    print(f"nDCG@5 on {count(notes['held_out'], 'question')} held out:")
+    table = rich.table.Table(box=None, pad_edge=False)
+    for heading in ("k", "normalised k-means", "single stage", "regenerated", "kept"):
+        table.add_column(heading, justify="right")
+    for budget in codec.fitted.budgets:
+        kept = "fitted" if budget.cascade_pays else "normalised k-means: fitting did not help"
+        table.add_row(
+            str(budget.k),
+            f"{budget.free:.3f}",
+            f"{budget.single_stage:.3f}",
+            f"{budget.cascade:.3f}",
+            kept,
+        )
+    output.print(table)
+    print(f"use it: glie index DOCUMENTS --to INDEX --codec {to}")
+
+
+@app.command()
+def evaluate(
+    datasets: Datasets,
+    k: Annotated[str, typer.Option(help="Budgets: vectors a page.")] = "2,4,8,16,32,64",
+    codec: Annotated[
+        str | None,
+        typer.Option(metavar="CODEC", help="Measure this fitted codec too (a folder)."),
+    ] = None,
+    encoder: Annotated[str | None, typer.Option(help="As for `index`.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Measure what compression costs: nDCG@5 of raw and normalised k-means at each budget and,
+    given a codec, of its codes alone (stage 1) and with the shortlist regenerated (full)."""
     from glie.evaluation import Row, load, sweep
 
     budgets = _budgets(k)
+    fitted = None if codec is None else _codec(codec)
     loaded = [load(path) for path in datasets]
-    for dataset in loaded:
-        if dataset.without_text:
-            left_out = count(len(dataset.without_text), "page")
-            errors.print(
-                f"{dataset.name}: {left_out} without text left out: "
-                f"{listing(dataset.without_text)}",
-                style="yellow",
-                soft_wrap=True,
-            )
+    _say_left_out(loaded)
     engine = _load_encoder(encoder)
+    if fitted is not None:
+        fitted.check_encoder({"name": engine.name, "revision": engine.revision})
     tables: list[list[Row]] = []
     for dataset in loaded:
         with status_line(dataset.name) as say:
-            tables.append(list(sweep(dataset, engine, budgets, say)))
+            tables.append(list(sweep(dataset, engine, budgets, fitted, say)))
     if as_json:
         print_json([row._asdict() for rows in tables for row in rows])
         return
@@ -346,19 +460,36 @@ def evaluate(
             f"uncompressed nDCG@5 {ceiling:.3f} at {mine[-1].bytes_per_page:,.0f} bytes a page"
         )
         output.print(title, soft_wrap=True)
+        methods = list(dict.fromkeys(row.method for row in mine[:-1]))
         table = rich.table.Table(box=None, pad_edge=False)
-        for heading in ("k", "bytes a page", "raw", "normalised", "gain", "of uncompressed"):
+        for heading in ("k", "bytes a page", *(TITLES[m] for m in methods), "of uncompressed"):
             table.add_column(heading, justify="right")
-        for raw, normalised in zip(mine[:-1:2], mine[1::2], strict=True):
+        for at in range(0, len(mine) - 1, len(methods)):
+            rows = mine[at : at + len(methods)]
             table.add_row(
-                str(raw.k),
-                f"{raw.bytes_per_page:,.0f}",
-                f"{raw.ndcg_at_5:.3f}",
-                f"{normalised.ndcg_at_5:.3f}",
-                f"{normalised.ndcg_at_5 - raw.ndcg_at_5:+.3f}",
-                f"{normalised.ndcg_at_5 / ceiling:.1%}" if ceiling else "-",
+                str(rows[0].k),
+                f"{rows[0].bytes_per_page:,.0f}",
+                *(f"{row.ndcg_at_5:.3f}" for row in rows),
+                f"{rows[-1].ndcg_at_5 / ceiling:.1%}" if ceiling else "-",
             )
         output.print(table)
+
+
+def _say_left_out(loaded: list[Dataset]) -> None:
+    for dataset in loaded:
+        if dataset.without_text:
+            left_out = count(len(dataset.without_text), "page")
+            errors.print(
+                f"{dataset.name}: {left_out} without text left out: "
+                f"{listing(dataset.without_text)}",
+                style="yellow",
+                soft_wrap=True,
+            )
+
+
+def _codec(name: str) -> glie.Codec:
+    """The codec that an option names."""
+    return glie.Codec() if name == "free" else glie.Codec.load(name)
 
 
 def _ingest(

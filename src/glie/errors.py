@@ -5,7 +5,8 @@
     │   ├── VectorError         page or query vectors: shape, type, norm, not finite
     │   ├── IdError             duplicate, unknown or malformed page ids
     │   ├── DocumentError       a file that cannot be read as pages
-    │   └── DatasetError        an evaluation set that is incomplete or malformed
+    │   ├── DatasetError        an evaluation set that is incomplete or malformed
+    │   └── CodecError          a codec that is damaged, or fitted for something else
     ├── IndexFolderError        the folder is not an index, or cannot be made one
     │   ├── CorruptIndexError   a file is damaged, missing or from a newer version
     │   └── LockedError         another process is writing
@@ -39,6 +40,10 @@ class DocumentError(InputError):
 
 class DatasetError(InputError):
     """An evaluation set that is incomplete or malformed."""
+
+
+class CodecError(InputError):
+    """A saved codec that is damaged, missing or of a newer version, or one for other vectors."""
 
 
 class IndexFolderError(GlieError):

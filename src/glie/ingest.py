@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from glie.codec.anchors import MAX_VECTORS
+from glie.codec.fitted import same_encoder
 from glie.documents import (
     TEXT,
     DocumentPage,
@@ -149,10 +150,9 @@ def encoder_name(index: Index) -> str:
 def check_encoder(index: Index, encoder: Encoder) -> None:
     """Refuse to mix the vectors of two encoders."""
     name, recorded = encoder_name(index), index.encoder or {}
-    revision = recorded["revision"] or encoder.revision  # recorded by name alone: any will do
-    if (name, revision) != (encoder.name, encoder.revision):
+    if not same_encoder(recorded, {"name": encoder.name, "revision": encoder.revision}):
         raise EncoderError(
-            f"{index.path}: made with encoder {name!r} (revision {revision}), not "
+            f"{index.path}: made with encoder {name!r} (revision {recorded['revision']}), not "
             f"{encoder.name!r} (revision {encoder.revision}); use that one, or index the documents "
             "again"
         )

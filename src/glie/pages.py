@@ -143,14 +143,17 @@ class VectorSets:
         item %= size
         return self.vectors[self.offsets[item] : self.offsets[item + 1]]
 
+    @classmethod
+    def packed(cls, vectors: Floats, offsets: npt.NDArray[np.int64], ids: Sequence[str]) -> Self:
+        """From arrays that are known to be right: they are taken as they are, unchecked."""
+        sets = object.__new__(cls)
+        sets.vectors, sets.offsets, sets.ids = vectors, offsets, list(ids)
+        return sets
+
     def slice(self, first: int, last: int) -> Self:
         """The items first..last as a view, without validating again."""
-        part = object.__new__(type(self))
         rows = self.offsets[first : last + 1]
-        part.vectors = self.vectors[rows[0] : rows[-1]]
-        part.offsets = rows - rows[0]
-        part.ids = self.ids[first:last]
-        return part
+        return self.packed(self.vectors[rows[0] : rows[-1]], rows - rows[0], self.ids[first:last])
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self)} of {len(self.vectors)} x {self.dim} vectors)"

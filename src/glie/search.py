@@ -1,23 +1,26 @@
-"""Searching codes: exact MaxSim over every stored page, block by block, keeping the best."""
+"""Searching codes in two stages: MaxSim over every stored page, block by block, keeping the best,
+and then exact MaxSim over the regenerated vectors of a shortlist."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from glie.codec.codes import used_rows
+from glie.codec.codes import Codes, used_rows
 from glie.kernels.maxsim import maxsim, prepare
-from glie.pages import Queries
+from glie.pages import Pages, Queries
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 
+SHORTLIST = 20  # pages regenerated a query: more cost time and bring little
 SCORES_PER_BLOCK = 4_000_000  # 16 MB of scores at a time, whatever the size of the index
+PAGES_PER_REGENERATION = 64  # 34 MB of vectors at a time, for pages of 1,031 x 128
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,6 +87,72 @@ def rank(queries: Queries, blocks: Iterable[CodeBlock], top: int) -> Ranking:
             bytes_read += len(rows) * k * (dim * block.vectors.itemsize + block.counts.itemsize)
     cost = Cost(pages, 0, bytes_read, time.perf_counter() - began)
     return Ranking(best_positions, best_scores, cost)
+
+
+def two_stage(
+    queries: Queries,
+    blocks: Iterable[CodeBlock],
+    codes_at: Callable[[Ints], Codes],
+    regenerate: Callable[[Codes], Pages] | None,
+    top: int,
+    shortlist: int,
+) -> Ranking:
+    """`rank`, and then the `shortlist` best pages of each query in the order of exact MaxSim over
+    their regenerated vectors. The others keep their order behind them.
+
+    That is also the order of the scores: a page contains its code once regenerated, so its score
+    can only rise.
+    """
+    found = rank(queries, blocks, max(top, shortlist if regenerate else 0))
+    if shortlist and regenerate is not None:
+        found = _rescored(queries, found, codes_at, regenerate, shortlist)
+    return Ranking(
+        [positions[:top] for positions in found.positions],
+        [scores[:top] for scores in found.scores],
+        found.cost,
+    )
+
+
+def _rescored(
+    queries: Queries,
+    found: Ranking,
+    codes_at: Callable[[Ints], Codes],
+    regenerate: Callable[[Codes], Pages],
+    shortlist: int,
+) -> Ranking:
+    began = time.perf_counter()
+    listed = [positions[:shortlist] for positions in found.positions]
+    scores = [found_scores.copy() for found_scores in found.scores]
+    # A page on several shortlists is regenerated once, with those that ask for it.
+    wanted = np.unique(np.concatenate([np.empty(0, np.int64), *listed]))
+    for at in range(0, len(wanted), PAGES_PER_REGENERATION):
+        part = wanted[at : at + PAGES_PER_REGENERATION]
+        pages = regenerate(codes_at(part))
+        for q, positions in enumerate(listed):
+            mine = np.flatnonzero((positions >= part[0]) & (positions <= part[-1]))
+            if len(mine):
+                rows = np.searchsorted(part, positions[mine])
+                first, last = queries.offsets[q : q + 2]
+                scores[q][mine] = maxsim(
+                    queries.vectors[first:last],
+                    np.array([0, last - first]),
+                    pages.vectors,
+                    pages.offsets[rows],
+                    pages.offsets[rows + 1],
+                )[0]
+    ranked = []
+    for q, positions in enumerate(found.positions):
+        order = np.arange(len(positions))
+        # equal scores keep the first stage's order
+        order[:shortlist] = np.argsort(-scores[q][:shortlist], kind="stable")
+        ranked.append(positions[order])
+        scores[q] = scores[q][order]
+    cost = dataclasses.replace(
+        found.cost,
+        pages_regenerated=len(wanted),
+        seconds=found.cost.seconds + time.perf_counter() - began,
+    )
+    return Ranking(ranked, scores, cost)
 
 
 def best_first(scores: Floats, top: int) -> Ints:

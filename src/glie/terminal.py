@@ -15,6 +15,7 @@ import rich.text
 
 if TYPE_CHECKING:
     from glie.ingest import Step
+    from glie.training.fit import FitStep
 
 # what documents hold is shown as it is: brackets are not markup, :words: are not pictures
 output = rich.console.Console(highlight=False, markup=False, emoji=False)
@@ -56,6 +57,38 @@ def progress_bar() -> Iterator[Callable[[Step], None]]:
             if not watched and now - said > SECONDS_BETWEEN_LINES:
                 said = now
                 line = f"{step.pages_done:,} of {total} pages, {rate} a second"
+                errors.print(line, soft_wrap=True)
+
+        yield show
+
+
+@contextmanager
+def fit_bar() -> Iterator[Callable[[FitStep], None]]:
+    """The steps of a fit, its loss, and what the holdout says; a line a measurement where the
+    output is kept."""
+    columns = (
+        rich.progress.TextColumn("step {task.completed} of {task.total}"),
+        rich.progress.BarColumn(bar_width=20),
+        rich.progress.TimeRemainingColumn(),
+        rich.progress.TextColumn("{task.fields[said]}", style="dim", markup=False),
+    )
+    watched, measured = errors.is_terminal, 0
+    with rich.progress.Progress(
+        *columns, console=errors, transient=True, disable=not watched
+    ) as bar:
+        task = bar.add_task("", total=None, said="preparing")
+
+        def show(step: FitStep) -> None:
+            nonlocal measured
+            said = f"loss {sum(step.losses.values()):.3f}; held out, nDCG@5:"
+            for k, free in step.free.items():
+                single, cascade = step.single_stage[k], step.cascade[k]
+                said += f" k={k} {free:.3f} > {single:.3f} > {cascade:.3f}"
+            bar.update(task, total=step.steps, completed=step.step, said=said)
+            if not watched and step.measurements > measured:
+                measured = step.measurements
+                losses = ", ".join(f"{name} {loss:.4f}" for name, loss in step.losses.items())
+                line = f"step {step.step} of {step.steps}, epoch {step.epoch}, {said} ({losses})"
                 errors.print(line, soft_wrap=True)
 
         yield show

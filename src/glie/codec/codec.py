@@ -1,38 +1,192 @@
-"""Codec: pages in, codes out."""
+"""Codec: pages in, codes out, and vectors back."""
 
 from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from glie.codec.anchors import anchor, cluster
 from glie.codec.codes import Codes
 from glie.codec.config import CodecConfig
-from glie.errors import InputError
+from glie.codec.decoder import Decoder, SlotTable, regenerated
+from glie.codec.fitted import Budget, Fitted, same_encoder
+from glie.codec.refiner import Refiner, refine
+from glie.errors import CodecError, InputError, VectorError
 from glie.pages import Pages
 
 
 class Codec:
-    """The training-free codec: k normalised k-means centroids a page.
+    """k vectors a page. `Codec(k)` is training-free, normalised k-means centroids; `glie.fit`
+    gives one whose vectors are refined and from which all N can be regenerated.
 
     >>> Codec(k=4).k
     4
     """
 
-    def __init__(self, k: int | None = None, *, config: CodecConfig | None = None) -> None:
+    def __init__(
+        self,
+        k: int | None = None,
+        *,
+        config: CodecConfig | None = None,
+        fitted: Fitted | None = None,
+        cascade: bool = True,
+    ) -> None:
         if config is None:
             config = CodecConfig() if k is None else CodecConfig(k=k)
         elif k is not None and k != config.k:
             raise TypeError(f"k={k} contradicts config.k={config.k}: give one of them")
         self.config = config
+        self.fitted = fitted
+        self.cascade = cascade and fitted is not None
 
     @property
     def k(self) -> int:
         """How many vectors a page keeps."""
         return self.config.k
 
+    @property
+    def dim(self) -> int | None:
+        """The D that it was fitted for; None when it takes any."""
+        return None if self.fitted is None else self.fitted.dim
+
+    @property
+    def encoder(self) -> dict[str, Any] | None:
+        """Name and revision of the encoder that it was fitted for, if they were given."""
+        entry = None if self.fitted is None else self.fitted.encoder
+        return None if entry is None else dict(entry)
+
+    @property
+    def measured(self) -> Budget | None:
+        """What the fit measured on the questions held out, at the budget nearest to k."""
+        return None if self.fitted is None else self.fitted.budget(self.k)
+
+    @property
+    def refiner(self) -> Refiner | None:
+        """What moves the anchors; None where normalised k-means was found to be as good."""
+        if self.fitted is None:
+            return None
+        budget = self.fitted.budget(self.k)
+        if self.cascade:
+            return self.fitted.refiner if budget.cascade_pays else None
+        return self.fitted.single_stage if budget.single_stage_pays else None
+
+    @property
+    def decoder(self) -> Decoder | None:
+        """What regenerates a page; None where that was not found to help."""
+        if self.fitted is None or not self.cascade:
+            return None
+        return self.fitted.decoder if self.fitted.budget(self.k).cascade_pays else None
+
+    @property
+    def single_stage(self) -> Codec:
+        """The codec for search without regeneration: the best code for one stage alone."""
+        return Codec(config=self.config, fitted=self.fitted, cascade=False)
+
+    def at(self, k: int) -> Codec:
+        """The same codec at another budget: no weight depends on k."""
+        config = CodecConfig.from_dict({**self.config.to_dict(), "k": k})
+        return Codec(config=config, fitted=self.fitted, cascade=self.cascade)
+
     def compress(self, pages: Pages) -> Codes:
         """The code of every page. A page gives the same code alone and in any batch."""
         if not isinstance(pages, Pages):
             raise InputError(f"compress: expected glie.Pages, found {type(pages).__name__}")
-        return anchor(pages, cluster(pages, self.config))
+        if len(pages):
+            self._check_dim(pages.dim, "pages")
+        return self.code(pages, anchor(pages, cluster(pages, self.config)))
+
+    def code(self, pages: Pages, free: Codes) -> Codes:
+        """The code of pages whose normalised k-means code is known."""
+        return free if self.refiner is None else refined(self.refiner, free, pages)
+
+    def regenerate(self, codes: Codes) -> Pages:
+        """All N vectors of every page, cluster by cluster, the stored vector of each first.
+
+        Without a decoder a cluster's vectors are all its stored one.
+        """
+        if not isinstance(codes, Codes):
+            raise InputError(f"regenerate: expected glie.Codes, found {type(codes).__name__}")
+        if len(codes):
+            self._check_dim(codes.dim, "codes")
+        return regenerated(self._slots, codes)
+
+    @functools.cached_property
+    def _slots(self) -> SlotTable | None:
+        return None if self.decoder is None else SlotTable(self.decoder)
+
+    def _check_dim(self, dim: int, what: str) -> None:
+        if self.dim not in (None, dim):
+            raise VectorError(
+                f"{what}: their vectors have {dim} numbers, the codec was fitted for {self.dim}; "
+                "use the encoder that it was fitted for, or fit another with glie.fit"
+            )
+
+    def check_encoder(self, encoder: Mapping[str, Any]) -> None:
+        """Refuse vectors of an encoder that the codec was not fitted for."""
+        if self.encoder is not None and not same_encoder(self.encoder, encoder):
+            raise CodecError(
+                f"the codec was fitted for encoder {self.encoder['name']!r} (revision "
+                f"{self.encoder['revision']}), not {encoder['name']!r} (revision "
+                f"{encoder['revision']}); use that one, or fit a codec for this (`glie fit`)"
+            )
+
+    @classmethod
+    def shipped(cls, encoder: Mapping[str, Any]) -> Codec | None:
+        """The codec that comes with glie for an encoder (name and revision), if there is one."""
+        from glie.codec.store import shipped
+
+        return shipped(encoder)
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write config.json and, of a fitted codec, model.safetensors into a folder."""
+        from glie.codec.store import save
+
+        save(self, Path(folder))
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Codec:
+        """A saved codec."""
+        from glie.codec.store import load
+
+        return load(Path(folder))
+
+    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
+        """`save`, with a model card, as the Hugging Face Hub expects a repository."""
+        from glie.codec.store import save, write_card
+
+        save(self, Path(folder))
+        write_card(self, Path(folder))
+
+    @classmethod
+    def from_pretrained(cls, name: str | os.PathLike[str], **hub: Any) -> Codec:
+        """A codec from a folder or, by its name there, from the Hugging Face Hub; `hub` goes to
+        huggingface_hub.snapshot_download (revision, token, cache_dir, ...)."""
+        from glie.codec.store import from_hub, load
+
+        return load(Path(name)) if Path(name).is_dir() else from_hub(str(name), **hub)
+
+    def push_to_hub(self, name: str, *, private: bool = False, token: str | None = None) -> str:
+        """Upload to the Hugging Face Hub; returns the address of the commit."""
+        from glie.codec.store import to_hub
+
+        return to_hub(self, name, private=private, token=token)
 
     def __repr__(self) -> str:
-        return f"Codec(k={self.k})"
+        if self.fitted is None:
+            return f"Codec(k={self.k})"
+        kind = "fitted" if self.cascade else "fitted, single stage"
+        return f"Codec(k={self.k}, {kind} for D={self.dim})"
+
+
+def refined(weights: Refiner, codes: Codes, pages: Pages) -> Codes:
+    """Codes whose anchors have read their pages, one page at a time: none sees another."""
+    vectors = np.zeros_like(codes.vectors)
+    for page, rows in enumerate(pages):
+        used = int(np.count_nonzero(codes.counts[page]))
+        vectors[page, :used] = refine(weights, codes.vectors[page, :used], rows)
+    return Codes(vectors, codes.norms, codes.counts, codes.ids)

@@ -33,6 +33,12 @@ class Codes:
     def dim(self) -> int:
         return int(self.vectors.shape[2])
 
+    def take(self, rows: npt.NDArray[np.int64]) -> Codes:
+        """The codes of some of the pages."""
+        return Codes(
+            self.vectors[rows], self.norms[rows], self.counts[rows], [self.ids[r] for r in rows]
+        )
+
 
 def used_rows(
     counts: npt.NDArray[np.uint16],

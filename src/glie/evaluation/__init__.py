@@ -1,6 +1,6 @@
 """What a budget costs: retrieval quality on sets with known answers."""
 
-from glie.evaluation.datasets import Dataset, load
-from glie.evaluation.sweep import Row, sweep
+from glie.evaluation.datasets import Dataset, load, load_pages
+from glie.evaluation.sweep import Row, encoded, sweep
 
-__all__ = ["Dataset", "Row", "load", "sweep"]
+__all__ = ["Dataset", "Row", "encoded", "load", "load_pages", "sweep"]

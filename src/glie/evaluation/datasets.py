@@ -51,6 +51,17 @@ def load(path: str | os.PathLike[str]) -> Dataset:
     return Dataset(folder.resolve().name, readable, asked, relevant, without_text)
 
 
+def load_pages(path: str | os.PathLike[str]) -> Dataset:
+    """The pages of a folder alone, as a set without questions."""
+    folder = Path(path)
+    pages = read_pages(folder)
+    readable = {page: text for page, text in pages.items() if text}
+    if not readable:
+        raise DatasetError(f"{folder}: no page has text")
+    without_text = tuple(page for page, text in pages.items() if not text)
+    return Dataset(folder.resolve().name, readable, {}, {}, without_text)
+
+
 def read_pages(folder: Path) -> dict[str, str]:
     """The text of every page of a set, title first; of a set without questions too."""
     if not folder.is_dir():

@@ -2,27 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+
 import numpy as np
 import numpy.typing as npt
 
+from glie.codec.codes import Codes
 from glie.errors import MissingExtraError
 from glie.evaluation.datasets import Dataset
-from glie.search import best_first
+from glie.index.format import from_bfloat16, to_bfloat16
+from glie.pages import Pages, Queries
+from glie.search import SHORTLIST, CodeBlock, two_stage
 
-DEPTH = 100  # pages of a ranking that are judged
+DEPTH = 5  # pages of a ranking that are judged
 
 
-def ndcg_at_5(dataset: Dataset, scores: npt.NDArray[np.float32]) -> float:
-    """Mean nDCG@5 of (Q, P) scores, queries and pages in the set's order."""
+def search_codes(
+    queries: Queries, codes: Codes, regenerate: Callable[[Codes], Pages] | None, top: int
+) -> list[npt.NDArray[np.int64]]:
+    """The rows of the best pages for each query, as an index of these codes would find them:
+    stored in bfloat16, the shortlist regenerated if there is a way to."""
+    stored = to_bfloat16(codes.vectors)
+    kept = Codes(from_bfloat16(stored), codes.norms, codes.counts, codes.ids)
+    block = CodeBlock(stored, codes.counts, 0, np.arange(len(codes)))
+    return two_stage(queries, [block], kept.take, regenerate, top, SHORTLIST).positions
+
+
+def ndcg_at_5(dataset: Dataset, found: Sequence[npt.NDArray[np.int64]]) -> float:
+    """Mean nDCG@5 of the rows of pages found for each query, best first, in the set's order."""
+    pages = list(dataset.pages)
+    rankings = {
+        query: [pages[row] for row in rows]
+        for query, rows in zip(dataset.queries, found, strict=True)
+    }
+    return mean_ndcg_at_5(dataset.relevant, rankings)
+
+
+def mean_ndcg_at_5(
+    relevant: Mapping[str, Mapping[str, int]], rankings: Mapping[str, Sequence[str]]
+) -> float:
+    """Mean nDCG@5 of rankings, best first, by query; `relevant` has grades, by query and page."""
     try:
         import ir_measures
     except ImportError:
         raise MissingExtraError("measuring retrieval", "evaluate") from None
-    pages = list(dataset.pages)
-    run = {}
-    for query, row in zip(dataset.queries, scores, strict=True):
-        order = best_first(row, DEPTH)
-        # ranks, not scores: the measure must see our order, ties included
-        run[query] = {pages[page]: float(-rank) for rank, page in enumerate(order)}
-    qrels = dataset.relevant
-    return float(ir_measures.calc_aggregate([ir_measures.nDCG @ 5], qrels, run).popitem()[1])
+    # ranks, not scores: the measure must see our order, ties included
+    run = {
+        query: {page: float(-rank) for rank, page in enumerate(ranking)}
+        for query, ranking in rankings.items()
+    }
+    return float(ir_measures.calc_aggregate([ir_measures.nDCG @ 5], relevant, run).popitem()[1])

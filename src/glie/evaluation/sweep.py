@@ -1,22 +1,22 @@
-"""The training-free sweep: raw and normalised k-means at each k, beside the uncompressed pages."""
+"""The sweep: raw and normalised k-means and a fitted codec at each k, beside the uncompressed
+pages."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
 from glie.codec.anchors import anchor, cluster
-from glie.codec.codes import used_rows
+from glie.codec.codec import Codec
+from glie.codec.codes import Codes
 from glie.codec.config import CodecConfig
-from glie.encoders.base import Encoder
+from glie.encoders.base import Encoder, Floats
 from glie.evaluation.datasets import Dataset
-from glie.evaluation.measures import ndcg_at_5
-from glie.index.format import to_bfloat16
+from glie.evaluation.measures import DEPTH, ndcg_at_5, search_codes
 from glie.kernels.maxsim import maxsim
 from glie.pages import Pages, Queries
+from glie.search import best_first
 
 PAGES_PER_ENCODE = 256
 
@@ -35,41 +35,61 @@ def sweep(
     dataset: Dataset,
     encoder: Encoder,
     budgets: Sequence[int],
+    codec: Codec | None = None,
     progress: Callable[[str], None] = lambda what: None,
 ) -> Iterator[Row]:
     """Encode once, then measure every method at every budget, stored in bfloat16 as an index
-    stores it."""
-    progress("encoding questions")
-    queries = Queries(encoder.encode_queries(list(dataset.queries.values())))
-    vectors = []
-    texts = list(dataset.pages.values())
-    for at in range(0, len(texts), PAGES_PER_ENCODE):
-        progress(f"encoding pages {at} of {len(texts)}")
-        vectors.extend(encoder.encode_pages(texts[at : at + PAGES_PER_ENCODE]))
-    pages = Pages(vectors, list(dataset.pages))
-    del vectors
-
+    stores it. A fitted codec is measured alone (stage 1) and with regeneration (full)."""
+    pages, queries, _ = encoded([dataset], encoder, progress)
     for k in budgets:
         progress(f"k = {k}")
-        config = CodecConfig(k=k)
-        clusters = cluster(pages, config)
-        codes = anchor(pages, clusters)
-        for method, code in (("raw-kmeans", clusters.centroids), ("glie-free", codes.vectors)):
-            stored = to_bfloat16(code).reshape(-1, pages.dim)
-            score = _ndcg(dataset, queries, stored, *used_rows(codes.counts))
+        clusters = cluster(pages, CodecConfig(k=k))
+        free = anchor(pages, clusters)
+        raw = dataclasses.replace(free, vectors=clusters.centroids)
+        measured: list[tuple[str, Codes, Callable[[Codes], Pages] | None]] = [
+            ("raw-kmeans", raw, None),
+            ("glie-free", free, None),
+        ]
+        if codec is not None:
+            full, single = codec.at(k), codec.at(k).single_stage
+            measured += [
+                ("glie-stage1", single.code(pages, free), None),
+                ("glie", full.code(pages, free), full.regenerate if full.decoder else None),
+            ]
+        for method, codes, regenerate in measured:
+            score = ndcg_at_5(dataset, search_codes(queries, codes, regenerate, DEPTH))
             yield Row(dataset.name, method, k, k * (2 * pages.dim + 4), score)
     progress("uncompressed")
-    score = _ndcg(dataset, queries, pages.vectors, pages.offsets[:-1], pages.offsets[1:])
+    scores = maxsim(
+        queries.vectors, queries.offsets, pages.vectors, pages.offsets[:-1], pages.offsets[1:]
+    )
+    score = ndcg_at_5(dataset, [best_first(row, DEPTH) for row in scores])
     mean_bytes = 2 * pages.dim * float(pages.lengths.mean())
     yield Row(dataset.name, "uncompressed", None, mean_bytes, score)
 
 
-def _ndcg(
-    dataset: Dataset,
-    queries: Queries,
-    vectors: npt.NDArray[np.float32] | npt.NDArray[np.uint16],
-    starts: npt.NDArray[np.int64],
-    ends: npt.NDArray[np.int64],
-) -> float:
-    scores = maxsim(queries.vectors, queries.offsets, vectors, starts, ends)
-    return ndcg_at_5(dataset, scores)
+def encoded(
+    datasets: Sequence[Dataset],
+    encoder: Encoder,
+    progress: Callable[[str], None] = lambda what: None,
+) -> tuple[Pages, Queries, list[list[str]]]:
+    """The vectors of all pages and questions of some sets, and which pages answer which question.
+    With several sets, ids begin with the set's place and name."""
+    arrays: list[Floats] = []
+    questions: list[Floats] = []
+    ids: list[str] = []
+    relevant: list[list[str]] = []
+    for place, dataset in enumerate(datasets):
+        prefix = "" if len(datasets) == 1 else f"{place}:{dataset.name}/"
+        texts = list(dataset.pages.values())
+        for at in range(0, len(texts), PAGES_PER_ENCODE):
+            progress(f"{dataset.name}: encoding pages, {at} of {len(texts)}")
+            arrays.extend(encoder.encode_pages(texts[at : at + PAGES_PER_ENCODE]))
+        ids.extend(prefix + page for page in dataset.pages)
+        progress(f"{dataset.name}: encoding questions")
+        questions.extend(encoder.encode_queries(list(dataset.queries.values())))
+        relevant.extend(
+            [prefix + page for page in dataset.relevant[query] if page in dataset.pages]
+            for query in dataset.queries
+        )
+    return Pages(arrays, ids), Queries(questions), relevant

@@ -20,11 +20,21 @@ from typing import Any
 
 import filelock
 
-from glie.errors import CorruptIndexError, IndexFolderError, InputError, LockedError
+from glie.codec.codec import Codec
+from glie.codec.config import CodecConfig
+from glie.codec.store import CONFIG, WEIGHTS, from_files, to_files
+from glie.errors import (
+    CodecError,
+    CorruptIndexError,
+    IndexFolderError,
+    InputError,
+    LockedError,
+)
 from glie.index.format import VERSION, checksum, damaged
 
 MANIFEST = "manifest.json"
 SEGMENTS = "segments"
+CODEC = "codec"
 LOCK = "lock"
 WRITER = "writer.json"
 FORMAT = "glie-index"
@@ -115,6 +125,10 @@ def _digest(body: Mapping[str, Any]) -> str:
     return f"{checksum(canonical.encode()):016x}"
 
 
+def _codec_digest(files: Mapping[str, bytes]) -> str:
+    return f"{checksum(files[CONFIG] + files[WEIGHTS]):016x}"
+
+
 class Folder:
     """Paths, locking and durable writes inside one index folder."""
 
@@ -124,8 +138,15 @@ class Folder:
     def file(self, number: int, kind: str) -> Path:
         return self.path / SEGMENTS / f"{number:08d}.{kind}"
 
-    def make(self, manifest: Manifest) -> None:
+    def make(self, codec: Codec, encoder: Mapping[str, Any] | None) -> None:
         """A new index, in a folder that is absent or empty."""
+        if encoder is not None:
+            codec.check_encoder(encoder)
+        files = to_files(codec) if codec.fitted is not None else {}
+        settings = codec.config.to_dict()
+        if files:
+            settings["fitted"] = _codec_digest(files)
+        manifest = Manifest(settings, encoder or codec.encoder)
         if self.path.exists() and not self.path.is_dir():
             raise IndexFolderError(f"{self.path}: a file; an index is a folder")
         if (self.path / MANIFEST).exists():
@@ -134,7 +155,7 @@ class Folder:
                 "another name"
             )
         # what an interrupted creation leaves does not count
-        leftovers = {SEGMENTS, LOCK, WRITER, MANIFEST + ".new"}
+        leftovers = {SEGMENTS, CODEC, LOCK, WRITER, MANIFEST + ".new"}
         if self.path.exists() and any(p.name not in leftovers for p in self.path.iterdir()):
             raise IndexFolderError(f"{self.path}: not empty and not an index; choose another name")
         try:
@@ -145,7 +166,33 @@ class Folder:
         with self.writing():
             if (self.path / MANIFEST).exists():  # another process was faster
                 raise IndexFolderError(f"{self.path}: already an index, made just now")
+            try:
+                for name, data in files.items():
+                    (self.path / CODEC).mkdir(exist_ok=True)
+                    _write_durably(self.path / CODEC / name, data)
+                    _sync(self.path / CODEC)
+            except OSError as error:
+                raise IndexFolderError(
+                    f"{self.path / CODEC}: cannot be written: {error.strerror}"
+                ) from None
             self.commit(manifest)
+
+    def codec(self, manifest: Manifest) -> Codec:
+        """The codec of the index: settings in the manifest and, of a fitted one, two files."""
+        settings = dict(manifest.codec)
+        digest = settings.pop("fitted", None)
+        try:
+            if digest is None:
+                return Codec(config=CodecConfig.from_dict(settings))
+            folder = self.path / CODEC
+            files = {name: (folder / name).read_bytes() for name in (CONFIG, WEIGHTS)}
+            if digest != _codec_digest(files):
+                raise damaged(folder, "it is not the codec that the manifest names")
+            return from_files(files, str(folder))
+        except OSError as error:
+            raise damaged(self.path / CODEC, f"it cannot be read: {error.strerror}") from None
+        except (InputError, CodecError) as error:
+            raise damaged(self.path, str(error)) from None
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
@@ -232,19 +279,6 @@ class Folder:
             with contextlib.suppress(FileNotFoundError):  # a writer may remove it meanwhile
                 total += path.stat().st_size if path.is_file() else 0
         return total
-
-
-def encoder_entry(encoder: Mapping[str, Any] | str | None) -> dict[str, Any] | None:
-    """An encoder is recorded by name and revision."""
-    if encoder is None:
-        return None
-    if isinstance(encoder, str):
-        return {"name": encoder, "revision": None}
-    if isinstance(encoder, Mapping):
-        name, revision = encoder.get("name"), encoder.get("revision")
-        if isinstance(name, str) and (revision is None or isinstance(revision, str)):
-            return {"name": name, "revision": revision}
-    raise InputError(f"encoder: expected a name, or a name and a revision, found {encoder!r}")
 
 
 def _write_durably(path: Path, data: bytes) -> None:

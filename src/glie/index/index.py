@@ -14,10 +14,10 @@ import numpy as np
 
 from glie.codec.codec import Codec
 from glie.codec.codes import Codes
-from glie.codec.config import CodecConfig
+from glie.codec.fitted import encoder_entry
 from glie.errors import IdError, InputError, VectorError
-from glie.index.folder import Folder, Manifest, encoder_entry
-from glie.index.format import StoredCodes, damaged, to_bfloat16, tombstone_bytes
+from glie.index.folder import Folder, Manifest
+from glie.index.format import StoredCodes, to_bfloat16, tombstone_bytes
 from glie.index.snapshot import Snapshot, distinct
 from glie.index.writer import (
     PAGES_PER_STEP,
@@ -27,7 +27,7 @@ from glie.index.writer import (
     record_lines,
 )
 from glie.pages import Pages, Queries
-from glie.search import Hits, rank
+from glie.search import SHORTLIST, Hits, two_stage
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,10 +76,7 @@ class Index:
         self._state = Snapshot.latest(self._folder)
         self._ids: set[str] | None = None  # of the live pages, while this is the writer
         self._hold = _Hold()
-        try:
-            self.codec = Codec(config=CodecConfig.from_dict(self._state.manifest.codec))
-        except InputError as error:
-            raise damaged(self.path, str(error)) from None
+        self.codec = self._folder.codec(self._state.manifest)
 
     @classmethod
     def create(
@@ -89,11 +86,11 @@ class Index:
         *,
         encoder: Mapping[str, Any] | str | None = None,
     ) -> Index:
-        """A new, empty index. `encoder` names what made the vectors, if that is to be checked."""
+        """A new, empty index, with its own copy of the codec. `encoder` names what made the
+        vectors, if that is to be checked; a codec that was fitted for another is refused."""
         if codec is not None and not isinstance(codec, Codec):
             raise InputError(f"codec: expected a glie.Codec, found {codec!r}")
-        settings = (codec or Codec()).config.to_dict()
-        Folder(path).make(Manifest(settings, encoder_entry(encoder)))
+        Folder(path).make(codec or Codec(), encoder_entry(encoder))
         return cls(path)
 
     @classmethod
@@ -278,18 +275,24 @@ class Index:
         queries: Any,
         top: int = 10,
         *,
+        shortlist: int = SHORTLIST,
         ids: Iterable[str] | None = None,
         where: Mapping[str, Any] | None = None,
         normalize: bool = False,
     ) -> list[Hits]:
-        """The `top` best pages for each query, by exact MaxSim over every stored code.
+        """The `top` best pages for each query, by exact MaxSim over every stored code and, of a
+        fitted codec, over the regenerated vectors of the `shortlist` best (0: the codes alone).
 
         `queries` is a list of (m, D) arrays of unit vectors, one a query, or Queries. `ids`
         restricts the search to these pages; `where` to pages whose metadata has these values
         (a list stands for any of its values). `normalize` takes query vectors off the sphere.
         """
-        if not isinstance(top, (int, np.integer)) or isinstance(top, bool) or top < 1:
-            raise InputError(f"top: expected a whole number of at least 1, found {top!r}")
+        for name, number, least in (("top", top, 1), ("shortlist", shortlist, 0)):
+            whole = isinstance(number, (int, np.integer)) and not isinstance(number, bool)
+            if not whole or number < least:
+                raise InputError(
+                    f"{name}: expected a whole number of at least {least}, found {number!r}"
+                )
         state = self._state
         questions = Queries.of(queries, normalize=normalize)
         if len(questions) and state.manifest.dim not in (None, questions.dim):
@@ -297,7 +300,14 @@ class Index:
                 f"queries: their vectors have {questions.dim} numbers, those of {self.path} have "
                 f"{state.manifest.dim}; encode them with the encoder that made the index"
             )
-        ranking = rank(questions, state.blocks(ids, where), int(top))
+        ranking = two_stage(
+            questions,
+            state.blocks(ids, where),
+            state.codes_at,
+            self.codec.regenerate if self.codec.decoder else None,
+            int(top),
+            int(shortlist),
+        )
         results = []
         for positions, scores in zip(ranking.positions, ranking.scores, strict=True):
             found = [state.record(int(position)) for position in positions]

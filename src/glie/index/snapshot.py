@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from glie.codec.codes import Codes
 from glie.errors import IdError, InputError
 from glie.index.folder import Folder, Manifest
-from glie.index.format import Images, Segment, damaged, read_tombstones
+from glie.index.format import Images, Segment, damaged, from_bfloat16, read_tombstones
 from glie.search import CodeBlock
 
 Ints = npt.NDArray[np.int64]
@@ -122,6 +123,20 @@ class Snapshot:
             rows = rows[allowed[first + rows]]
             if len(rows):
                 yield CodeBlock(segment.codes.vectors, segment.codes.counts, first, rows)
+
+    def codes_at(self, positions: Ints) -> Codes:
+        """The stored codes of some pages, in ascending order of position."""
+        parts = []
+        numbers = np.searchsorted(self.bounds, positions, side="right") - 1
+        for number in np.unique(numbers):
+            rows = positions[numbers == number] - self.bounds[number]
+            parts.append(self.segments[number].codes.take(rows))
+        return Codes(
+            from_bfloat16(np.concatenate([part.vectors for part in parts])),
+            np.concatenate([part.norms for part in parts]),
+            np.concatenate([part.counts for part in parts]),
+            [str(position) for position in positions],
+        )
 
     def _matching(self, where: str) -> Mask:
         """The positions whose metadata has one of the wanted values for every key."""

@@ -1,0 +1,144 @@
+"""The decoder: from k stored vectors back to all N, for the few pages worth it.
+
+Cluster j owns n_j slots. Slot 0 is the stored vector itself. Every other slot starts there and
+takes a step in the tangent plane, of length below ALPHA, so it stays within arctan(ALPHA) of it.
+What a cluster is (anchor, norm, count) passes through the network once; a slot adds what tells
+it apart, fixed sine and cosine features of its position, and one layer turns the sum into a step.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from glie.codec.arrays import Array, dot, library, relu
+from glie.codec.codes import Codes
+from glie.pages import Pages
+
+ALPHA = 0.75
+FEATURES = 96  # of a slot's position
+
+
+class Decoder(NamedTuple):
+    """The weights, for a width W and a depth of L blocks."""
+
+    anchor: Array  # (D + 2, W): anchor, norm, log count
+    anchor_bias: Array  # (W,)
+    up: Array  # (L, W, 2 W)
+    up_bias: Array  # (L, 2 W)
+    down: Array  # (L, 2 W, W)
+    down_bias: Array  # (L, W)
+    slot: Array  # (FEATURES, W)
+    step: Array  # (W, D)
+    step_bias: Array  # (D,)
+
+
+def new_decoder(dim: int, rng: np.random.Generator, *, width: int, depth: int) -> Decoder:
+    """A decoder whose steps are short and random."""
+
+    def normal(*shape: int, gain: float = 1.0) -> npt.NDArray[np.float32]:
+        return (rng.normal(0, gain * shape[-2] ** -0.5, shape)).astype(np.float32)
+
+    def zeros(*shape: int) -> npt.NDArray[np.float32]:
+        return np.zeros(shape, np.float32)
+
+    return Decoder(
+        anchor=normal(dim + 2, width),
+        anchor_bias=zeros(width),
+        up=normal(depth, width, 2 * width, gain=2**0.5),
+        up_bias=zeros(depth, 2 * width),
+        down=normal(depth, 2 * width, width, gain=0.5),
+        down_bias=zeros(depth, width),
+        slot=normal(FEATURES, width, gain=2**0.5),
+        step=normal(width, dim, gain=0.3 * dim**-0.5),
+        step_bias=zeros(dim),
+    )
+
+
+def cluster_features(weights: Decoder, anchors: Array, norms: Array, counts: Array) -> Array:
+    """(..., k, W) of anchors (..., k, D), norms and counts (..., k): once a cluster."""
+    xp = library(anchors)
+    dim = anchors.shape[-1]
+    of_anchor = (anchors * dim**0.5) @ weights.anchor[:dim]
+    sizes = (
+        norms[..., None] * weights.anchor[dim]
+        + xp.log(counts + 1)[..., None] * (weights.anchor[dim + 1])
+    )
+    hidden = of_anchor + sizes + weights.anchor_bias
+    for up, up_bias, down, down_bias in zip(
+        weights.up, weights.up_bias, weights.down, weights.down_bias, strict=True
+    ):
+        hidden = hidden + relu(hidden @ up + up_bias) @ down + down_bias
+    return hidden
+
+
+def position_features(first: int, last: int) -> npt.NDArray[np.float32]:
+    """(last - first, FEATURES): sines and cosines of positions, at frequencies 1 to 1/10,000."""
+    frequencies = 10_000.0 ** -(np.arange(FEATURES // 2) / (FEATURES // 2))
+    angles = np.arange(first, last)[:, None] * frequencies
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
+
+
+def children(weights: Decoder, anchors: Array, clusters: Array, positions: Array) -> Array:
+    """Unit vectors (..., D) of slots: the unit anchor of each, its cluster's features
+    (..., W), and its position's share of the hidden layer (..., W)."""
+    xp = library(anchors)
+    step = relu(clusters + positions) @ weights.step + weights.step_bias
+    step = step - dot(step, anchors) * anchors  # into the tangent plane
+    squared = dot(step, step)
+    # from |step| to ALPHA |step| / sqrt(ALPHA^2 + |step|^2): short steps as they are, none longer
+    shrink = ALPHA / xp.sqrt(ALPHA**2 + squared)
+    step = step * shrink
+    return (anchors + step) / xp.sqrt(1 + squared * shrink**2)
+
+
+class SlotTable:
+    """A decoder and the share of the hidden layer that each position adds, worked out once.
+
+    The table grows by blocks of fixed size, so that its numbers do not depend on who asked.
+    """
+
+    BLOCK = 256
+
+    def __init__(self, decoder: Decoder) -> None:
+        self.decoder = decoder
+        self._table = np.empty((0, decoder.slot.shape[1]), np.float32)
+
+    def upto(self, slots: int) -> npt.NDArray[np.float32]:
+        table = self._table
+        new = [
+            position_features(first, first + self.BLOCK) @ self.decoder.slot
+            for first in range(len(table), slots, self.BLOCK)
+        ]
+        if new:
+            self._table = table = np.concatenate([table, *new])
+        return table
+
+
+def regenerated(slots: SlotTable | None, codes: Codes) -> Pages:
+    """All vectors of every page, one page at a time: none depends on another.
+
+    Without a decoder a cluster's vectors are all its stored one.
+    """
+    counts = codes.counts.astype(np.int64)
+    offsets = np.concatenate([[0], np.cumsum(counts.sum(axis=1))])
+    vectors = np.empty((int(offsets[-1]), codes.dim), np.float32)
+    for page in range(len(codes)):
+        used = counts[page] > 0
+        sizes, anchors = counts[page][used], codes.vectors[page][used]
+        rows = vectors[offsets[page] : offsets[page + 1]]
+        owners = np.repeat(np.arange(len(sizes)), sizes)
+        if slots is None:
+            rows[:] = anchors[owners]
+            continue
+        # what was stored in 16 bits is a little off the sphere; children are not
+        unit = anchors / np.sqrt(dot(anchors, anchors))
+        norms = codes.norms[page][used].astype(np.float32)
+        clusters = cluster_features(slots.decoder, unit, norms, sizes.astype(np.float32))
+        firsts = np.cumsum(sizes) - sizes
+        positions = slots.upto(int(sizes.max()))[np.arange(len(owners)) - firsts[owners]]
+        rows[:] = children(slots.decoder, unit[owners], clusters[owners], positions)
+        rows[firsts] = anchors  # verbatim: no evidence is lost
+    return Pages.packed(vectors, offsets, codes.ids)

@@ -1,0 +1,196 @@
+"""A codec on disk and on the Hugging Face Hub: config.json and model.safetensors, no pickle."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from glie.codec.codec import Codec
+from glie.codec.config import CodecConfig
+from glie.codec.fitted import Budget, Fitted, same_encoder
+from glie.errors import CodecError, InputError, MissingExtraError
+
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+CARD = "README.md"
+FORMAT = "glie-codec"
+VERSION = 1
+
+
+def to_files(codec: Codec) -> dict[str, bytes]:
+    """The contents of the files that a codec is saved as."""
+    settings: dict[str, Any] = {"format": FORMAT, "version": VERSION, **codec.config.to_dict()}
+    fitted = codec.fitted
+    if fitted is None:
+        return {CONFIG: _json(settings)}
+    from safetensors.numpy import save
+
+    settings |= {
+        "dim": fitted.dim,
+        "cascade": codec.cascade,
+        "encoder": fitted.encoder,
+        "budgets": [vars(budget) for budget in fitted.budgets],
+        "notes": fitted.notes,
+    }
+    return {CONFIG: _json(settings), WEIGHTS: save(fitted.tensors())}
+
+
+def from_files(files: Mapping[str, bytes], place: str) -> Codec:
+    """The reverse of `to_files`; `place` is what an error names."""
+    try:
+        settings = json.loads(files[CONFIG])
+        found = settings.pop("format"), settings.pop("version")
+    except (KeyError, ValueError, AttributeError, TypeError, RecursionError):
+        raise CodecError(f"{place}: not a codec: no {CONFIG} of one") from None
+    if found[0] != FORMAT:
+        raise CodecError(f"{place}: format {found[0]!r}, expected {FORMAT!r}")
+    if found[1] != VERSION:
+        raise CodecError(
+            f"{place}: a codec of version {found[1]!r}, this glie reads {VERSION}; upgrade glie"
+        )
+    try:
+        if "dim" not in settings:
+            return Codec(config=CodecConfig.from_dict(settings))
+        dim, cascade = settings.pop("dim"), bool(settings.pop("cascade"))
+        rest = {
+            "budgets": tuple(Budget(**budget) for budget in settings.pop("budgets")),
+            "encoder": settings.pop("encoder"),
+            "notes": settings.pop("notes"),
+        }
+        fitted = _fitted(files[WEIGHTS], rest)
+        if fitted.dim != dim or not fitted.budgets:
+            raise InputError(f"{CONFIG} and {WEIGHTS} do not belong together")
+        return Codec(config=CodecConfig.from_dict(settings), fitted=fitted, cascade=cascade)
+    except KeyError as error:
+        raise CodecError(f"{place}: damaged: {error} is missing") from None
+    except (InputError, TypeError, AttributeError, ValueError) as error:
+        raise CodecError(f"{place}: damaged: {error}") from None
+
+
+def _fitted(weights: bytes, rest: dict[str, Any]) -> Fitted:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    try:
+        tensors = load(weights)
+    except SafetensorError as error:
+        raise InputError(f"{WEIGHTS}: {error}") from None
+    return Fitted.from_tensors(tensors, **rest)
+
+
+def save(codec: Codec, folder: Path) -> None:
+    """Write the files, each renamed into place when it is whole."""
+    files = to_files(codec)
+    check_place(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, data in files.items():
+            new = folder / f"{name}.new"
+            new.write_bytes(data)
+            new.replace(folder / name)
+        if WEIGHTS not in files:
+            (folder / WEIGHTS).unlink(missing_ok=True)  # of a codec that was here before
+    except OSError as error:
+        raise CodecError(f"{folder}: cannot be written: {error.strerror}") from None
+
+
+def check_place(folder: Path) -> None:
+    """A codec may be written where nothing is, or in place of another."""
+    if folder.exists() and not folder.is_dir():
+        raise CodecError(f"{folder}: a file; a codec is a folder")
+    if folder.exists() and any(folder.iterdir()):
+        try:
+            load(folder)
+        except CodecError:
+            raise CodecError(f"{folder}: not empty and not a codec; choose another name") from None
+
+
+def shipped(encoder: Mapping[str, Any]) -> Codec | None:
+    """The packaged codec of an encoder."""
+    place = resources.files("glie.codec").joinpath("shipped", str(encoder["name"]))
+    if not place.is_dir():
+        return None
+    files = {name: place.joinpath(name).read_bytes() for name in (CONFIG, WEIGHTS)}
+    codec = from_files(files, f"the codec shipped for {encoder['name']}")
+    assert codec.encoder is not None
+    return codec if same_encoder(codec.encoder, encoder) else None
+
+
+def load(folder: Path) -> Codec:
+    """Read what `save` wrote."""
+    files = {}
+    try:
+        for name in (CONFIG, WEIGHTS):
+            if (folder / name).exists():
+                files[name] = (folder / name).read_bytes()
+    except OSError as error:
+        raise CodecError(f"{folder}: cannot be read: {error.strerror}") from None
+    if CONFIG not in files:
+        what = f"not a codec (no {CONFIG})" if folder.exists() else "no such folder"
+        raise CodecError(f"{folder}: {what}; `glie fit` makes one")
+    return from_files(files, str(folder))
+
+
+def write_card(codec: Codec, folder: Path) -> None:
+    """A model card, unless someone has written one."""
+    if (folder / CARD).exists():
+        return
+    encoder = codec.encoder["name"] if codec.encoder else "an encoder that was not named"
+    lines = ["---", "library_name: glie", "tags: [late-interaction, compression]", "---"]
+    lines += ["# A glie codec", "", f"Compresses page vectors of {encoder} to k = {codec.k}."]
+    if codec.fitted is not None:
+        lines += ["", "| k | free | single stage | cascade |", "| --- | --- | --- | --- |"]
+        lines += [
+            f"| {b.k} | {b.free:.3f} | {b.single_stage:.3f} | {b.cascade:.3f} |"
+            for b in codec.fitted.budgets
+        ]
+        lines += ["", "nDCG@5 on the questions held out of the fit."]
+    lines += ["", "```python", 'codec = glie.Codec.from_pretrained("this/repository")', "```", ""]
+    (folder / CARD).write_text("\n".join(lines), encoding="utf-8")
+
+
+def from_hub(name: str, **hub: Any) -> Codec:
+    """Download a codec, and nothing else of its repository."""
+    huggingface_hub = _hub()
+    try:
+        folder = huggingface_hub.snapshot_download(name, allow_patterns=[CONFIG, WEIGHTS], **hub)
+    except Exception as error:  # each transport raises its own
+        reason = str(error).strip().split("\n")[0]
+        raise CodecError(
+            f"{name}: no such folder, and not to be had from the Hub: {reason}"
+        ) from None
+    return load(Path(folder))
+
+
+def to_hub(codec: Codec, name: str, *, private: bool, token: str | None) -> str:
+    """Make the repository, if it is new, and upload the codec in one commit."""
+    api = _hub().HfApi(token=token)
+    with tempfile.TemporaryDirectory() as folder:
+        save(codec, Path(folder))
+        write_card(codec, Path(folder))
+        try:
+            api.create_repo(name, private=private, exist_ok=True)
+            done = api.upload_folder(
+                repo_id=name, folder_path=os.fspath(folder), commit_message="Add a glie codec"
+            )
+        except Exception as error:
+            reason = str(error).strip().split("\n")[0]
+            raise CodecError(f"{name}: could not be uploaded: {reason}") from None
+    return str(done.commit_url)
+
+
+def _hub() -> Any:
+    try:
+        import huggingface_hub
+    except ImportError:
+        raise MissingExtraError("the Hugging Face Hub", "hub") from None
+    return huggingface_hub
+
+
+def _json(settings: Mapping[str, Any]) -> bytes:
+    return json.dumps(settings, indent=1, ensure_ascii=False).encode()

@@ -1,0 +1,1 @@
+"""Fitting the refiner and the decoder; nothing else needs torch."""

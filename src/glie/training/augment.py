@@ -1,0 +1,35 @@
+"""Pages that were never seen twice, so that none is learned by heart.
+
+The targets of a fit come from the encoder's own vectors, not from labels, so any page will do:
+each epoch sees every page cut down to a random stretch of it, half of them joined with a stretch
+of another, and clustered anew.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from glie.pages import Floats, Pages
+
+SHORTEST = 0.4  # of a page
+JOINED = 0.5  # of the pages
+
+
+def varied(pages: Pages, rng: np.random.Generator) -> Pages:
+    """As many pages, in the same order: a stretch of each, some with one of another page."""
+    others = rng.integers(0, len(pages), len(pages))
+    joined = rng.random(len(pages)) < JOINED
+    arrays = []
+    for page in range(len(pages)):
+        rows = _stretch(pages[page], rng)
+        if joined[page]:
+            rows = np.concatenate([rows, _stretch(pages[int(others[page])], rng)])
+        arrays.append(rows)
+    offsets = np.cumsum([0] + [len(rows) for rows in arrays], dtype=np.int64)
+    return Pages.packed(np.concatenate(arrays), offsets, pages.ids)
+
+
+def _stretch(rows: Floats, rng: np.random.Generator) -> Floats:
+    length = max(1, round(len(rows) * rng.uniform(SHORTEST, 1)))
+    first = int(rng.integers(0, len(rows) - length + 1))
+    return rows[first : first + length]

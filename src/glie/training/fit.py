@@ -1,0 +1,360 @@
+"""Fitting a codec: one loop, a holdout that decides, and the best of what was seen."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from glie.codec.codec import Codec
+from glie.codec.codes import Codes
+from glie.codec.config import CodecConfig
+from glie.codec.decoder import Decoder, new_decoder
+from glie.codec.fitted import Budget, Fitted, encoder_entry
+from glie.codec.refiner import Refiner, new_refiner
+from glie.errors import IdError, InputError, MissingExtraError, VectorError
+from glie.pages import Pages, Queries
+from glie.training.augment import varied
+from glie.training.negatives import hard_negatives
+from glie.training.pseudo import pseudo_queries
+from glie.training.recipe import Recipe, recipe_of
+
+if TYPE_CHECKING:
+    from glie.training.holdout import Holdout
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True)
+class FitStep:
+    """Where a fit is. `losses` are means over the last few steps."""
+
+    step: int
+    steps: int
+    epoch: int
+    losses: Mapping[str, float]
+    free: Mapping[int, float]  # nDCG@5 on the holdout, by k
+    single_stage: Mapping[int, float]  # the latest measured
+    cascade: Mapping[int, float]
+    measurements: int  # of the holdout, so far
+
+
+def fit(
+    pages: Pages,
+    queries: Any = None,
+    relevant: Sequence[Iterable[str]] | None = None,
+    k: int | Iterable[int] = 4,
+    *,
+    recipe: str | Recipe = "default",
+    epochs: int | None = None,
+    seed: int = 0,
+    encoder: Mapping[str, Any] | str | None = None,
+    device: str | None = None,
+    progress: Callable[[FitStep], None] = lambda step: None,
+) -> Codec:
+    """A codec whose code retrieves better than clustering, and whose pages can be regenerated.
+
+    `queries` are (m, D) arrays of unit vectors, or Queries; `relevant[i]` lists the ids of the
+    pages that answer query i. Without queries, they are made of page vectors. `k` is a budget or
+    a list of them, which one codec then serves. `encoder` names what made the vectors, so that
+    the codec is not used with another's. Nothing that a tenth of the queries, held out, did not
+    confirm is kept: where fitting did not help, the codec is normalised k-means.
+
+    The same inputs, seed and thread count give the same weights. Interrupted, it keeps the best
+    so far.
+    """
+    check_ready()
+    chosen = recipe_of(recipe)
+    if epochs is not None:
+        chosen = dataclasses.replace(chosen, epochs=epochs)
+    _check_pages(pages, chosen)
+    budgets = _checked_budgets(k)
+    entry = encoder_entry(encoder)
+    rng = np.random.default_rng(seed)
+    if queries is None:
+        if relevant is not None:
+            raise InputError("relevant: given without queries; give both, or neither")
+        asked, answers = pseudo_queries(pages, len(pages), rng)
+    else:
+        asked, answers = _checked_queries(pages, queries, relevant)
+    codes = {budget: Codec(budget).compress(pages) for budget in budgets}
+    trained, held = _split(answers, chosen.holdout, rng)
+    began = time.perf_counter()
+
+    fitter = _Fitter(pages, asked, answers, trained, held, codes, chosen, seed, device, progress)
+    fitter.run()
+    config = CodecConfig(k=4 if 4 in budgets else budgets[0])
+    fitted = fitter.best(entry)
+    notes = {
+        "pages": len(pages),
+        "queries": len(trained),
+        "held_out": len(held),
+        "pseudo_queries": queries is None,
+        "recipe": dataclasses.asdict(chosen),
+        "seed": seed,
+        "steps": fitter.steps_done,
+        "interrupted": fitter.interrupted,
+        "step_seconds": round(fitter.stepping / max(fitter.steps_done, 1), 4),
+        "seconds": round(time.perf_counter() - began, 1),
+    }
+    return Codec(config=config, fitted=dataclasses.replace(fitted, notes=notes))
+
+
+class _Fitter:
+    """The state of one fit: weights, optimizer, and the best of what was measured."""
+
+    def __init__(
+        self,
+        pages: Pages,
+        queries: Queries,
+        answers: list[list[int]],
+        trained: Ints,
+        held: Ints,
+        codes: dict[int, Codes],
+        recipe: Recipe,
+        seed: int,
+        device: str | None,
+        progress: Callable[[FitStep], None],
+    ) -> None:
+        import torch
+
+        from glie.training.batches import Corpus
+        from glie.training.holdout import Holdout
+
+        self.recipe, self.progress = recipe, progress
+        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self.rng = np.random.default_rng(seed)
+        self.generator = torch.Generator(self.device).manual_seed(seed)
+        self.answers, self.trained = answers, trained
+        self.budgets = list(codes)
+        self.pages, self.queries, self.codes = pages, queries, codes
+        self.negatives: dict[int, Ints] = {}
+        self.corpus = Corpus(queries, self.device, recipe.vectors)
+        self.holdout: Holdout = Holdout(
+            pages,
+            Queries([queries[int(query)] for query in held]),
+            [answers[int(query)] for query in held],
+            codes,
+        )
+        born = np.random.default_rng(seed)
+        network = new_decoder(pages.dim, born, width=recipe.width, depth=recipe.depth)
+        self.refiner = Refiner(*map(self._parameter, new_refiner(pages.dim, born)))
+        self.decoder = Decoder(*map(self._parameter, network))
+        self.parameters = [*self.refiner, *self.decoder]
+        self.averaged = [weight.detach().clone() for weight in self.parameters]
+        self.directions = torch.nn.functional.normalize(
+            torch.randn(recipe.directions, pages.dim, generator=self.generator, device=self.device),
+            dim=-1,
+        )
+        self.epoch_steps = math.ceil(len(trained) / recipe.batch)
+        self.steps = self.epoch_steps * recipe.epochs
+        self.optimizer = torch.optim.AdamW(
+            self.parameters, lr=recipe.learning_rate, weight_decay=recipe.weight_decay
+        )
+        low = recipe.final_rate
+        self.schedule = torch.optim.lr_scheduler.LambdaLR(
+            self.optimizer,
+            lambda step: low + (1 - low) * (1 + math.cos(math.pi * step / self.steps)) / 2,
+        )
+        self.steps_done, self.measurements, self.interrupted = 0, 0, False
+        self.stepping = 0.0  # seconds
+        self.single_stage: dict[int, float] = {}
+        self.cascade: dict[int, float] = {}
+        self.best_single: tuple[float, dict[int, float], Refiner] | None = None
+        self.best_cascade: tuple[float, dict[int, float], Refiner, Decoder] | None = None
+
+    def _parameter(self, array: npt.NDArray[np.float32]) -> Any:
+        import torch
+
+        return torch.nn.Parameter(torch.from_numpy(array).to(self.device))
+
+    def run(self) -> None:
+        """All epochs, measuring at even intervals and at the end."""
+        try:
+            self._measure()
+            every = max(1, self.steps // self.recipe.measurements)
+            losses: dict[str, float] = {}
+            while self.steps_done < self.steps:
+                order = self.rng.permutation(self.trained)
+                self._new_epoch()
+                for at in range(0, len(order), self.recipe.batch):
+                    for name, loss in self._step(order[at : at + self.recipe.batch]).items():
+                        losses[name] = losses.get(name, 0.0) + loss
+                    self.steps_done += 1
+                    last = self.steps_done == self.steps
+                    measured = last or self.steps_done % every == 0
+                    if measured:
+                        self._measure()
+                    if measured or self.steps_done % 10 == 0:
+                        since = self.steps_done % 10 or 10
+                        self._report({name: loss / since for name, loss in losses.items()})
+                    if self.steps_done % 10 == 0:
+                        losses = {}
+        except KeyboardInterrupt:
+            self.interrupted = True
+
+    def _new_epoch(self) -> None:
+        """The pages that this epoch sees, their codes, and the negatives under these."""
+        if self.negatives and not self.recipe.vary:
+            return
+        pages, codes = self.pages, self.codes
+        if self.recipe.vary:
+            pages = varied(pages, self.rng)
+            seed = int(self.rng.integers(2**31))
+            codes = {k: Codec(config=CodecConfig(k=k, seed=seed)).compress(pages) for k in codes}
+        self.corpus.show(pages, codes)
+        self.negatives = {
+            k: hard_negatives(self.queries, self.answers, code, self.recipe.pool)
+            for k, code in codes.items()
+        }
+
+    def _step(self, queries: Ints) -> dict[str, float]:
+        import torch
+
+        from glie.training.objective import objective
+
+        began, recipe = time.perf_counter(), self.recipe
+        k = self.budgets[self.steps_done % len(self.budgets)]
+        positives = np.array([self.rng.choice(self.answers[query]) for query in queries])
+        lots = self.rng.permuted(self.negatives[k][queries], axis=1)[:, : recipe.negatives]
+        candidates = np.concatenate([positives[:, None], lots], axis=1)
+        batch = self.corpus.batch(
+            torch.from_numpy(queries).to(self.device),
+            torch.from_numpy(candidates).to(self.device),
+            k,
+            self.generator,
+        )
+        terms = objective(
+            self.refiner, self.decoder, batch, recipe, self.directions, self.generator
+        )
+        self.optimizer.zero_grad()
+        torch.autograd.backward(torch.stack(list(terms.values())).sum())
+        torch.nn.utils.clip_grad_norm_(self.parameters, recipe.clip)
+        self.optimizer.step()
+        self.schedule.step()
+        # the average forgets its start: over few steps it is the mean of them all
+        keep = min(recipe.average, self.steps_done / (self.steps_done + 10))
+        with torch.no_grad():
+            for average, weight in zip(self.averaged, self.parameters, strict=True):
+                average.lerp_(weight, 1 - keep)
+        self.stepping += time.perf_counter() - began
+        return {name: float(term.detach()) for name, term in terms.items()}
+
+    def _measure(self) -> None:
+        weights = [average.cpu().numpy().copy() for average in self.averaged]
+        refiner = Refiner(*weights[: len(Refiner._fields)])
+        decoder = Decoder(*weights[len(Refiner._fields) :])
+        self.measurements += 1
+        self.single_stage = self.holdout.single_stage(refiner)
+        self.cascade = self.holdout.cascade(refiner, decoder)
+        single, cascade = _mean(self.single_stage), _mean(self.cascade)
+        if self.best_single is None or single > self.best_single[0]:
+            self.best_single = single, self.single_stage, refiner
+        if self.best_cascade is None or cascade > self.best_cascade[0]:
+            self.best_cascade = cascade, self.cascade, refiner, decoder
+
+    def _report(self, losses: dict[str, float]) -> None:
+        epoch = -(-self.steps_done // self.epoch_steps)
+        self.progress(
+            FitStep(
+                self.steps_done,
+                self.steps,
+                epoch,
+                losses,
+                self.holdout.free,
+                self.single_stage,
+                self.cascade,
+                self.measurements,
+            )
+        )
+
+    def best(self, encoder: Mapping[str, Any] | None) -> Fitted:
+        """The networks of the best cascade and of the best single stage."""
+        assert self.best_single is not None
+        assert self.best_cascade is not None
+        _, single, single_refiner = self.best_single
+        _, cascade, refiner, decoder = self.best_cascade
+        budgets = tuple(
+            Budget(k, self.holdout.free[k], single[k], cascade[k]) for k in self.budgets
+        )
+        return Fitted(refiner, decoder, single_refiner, budgets, encoder)
+
+
+def check_ready() -> None:
+    """Raise unless what fitting needs is installed."""
+    try:
+        import ir_measures  # noqa: F401  the holdout is measured by it
+        import torch  # noqa: F401
+    except ImportError:
+        raise MissingExtraError("fitting a codec", "fit") from None
+
+
+def _mean(scores: Mapping[int, float]) -> float:
+    return sum(scores.values()) / len(scores)
+
+
+def _checked_budgets(k: int | Iterable[int]) -> list[int]:
+    budgets = sorted({CodecConfig(k=budget).k for budget in ([k] if isinstance(k, int) else k)})
+    if not budgets:
+        raise InputError("k: expected a number or a list of numbers, found an empty list")
+    return budgets
+
+
+def _check_pages(pages: Pages, recipe: Recipe) -> None:
+    if not isinstance(pages, Pages):
+        raise InputError(f"fit: expected glie.Pages, found {type(pages).__name__}")
+    least = recipe.negatives + 1
+    if len(pages) < least:
+        raise InputError(
+            f"fit: {len(pages)} pages; at least {least} are needed, and a thousand serve well"
+        )
+
+
+def _checked_queries(
+    pages: Pages, queries: Any, relevant: Sequence[Iterable[str]] | None
+) -> tuple[Queries, list[list[int]]]:
+    """The queries that have an answer among the pages, and the rows of their answers."""
+    asked = Queries.of(queries)
+    if relevant is None:
+        raise InputError("relevant: missing; expected, for each query, the ids of its pages")
+    if len(relevant) != len(asked):
+        raise InputError(
+            f"relevant: found {len(relevant)} lists of page ids for {len(asked)} queries; expected "
+            "one each"
+        )
+    if len(asked) and asked.dim != pages.dim:
+        raise VectorError(
+            f"queries: their vectors have {asked.dim} numbers, those of the pages {pages.dim}"
+        )
+    rows = {page_id: row for row, page_id in enumerate(pages.ids)}
+    answers: list[list[int]] = []
+    for query, ids in zip(asked.ids, relevant, strict=True):
+        if isinstance(ids, str):
+            raise IdError(f"relevant, query {query!r}: expected a list of ids, found {ids!r}")
+        try:
+            answers.append(sorted({rows[page_id] for page_id in ids}))
+        except KeyError as error:
+            raise IdError(f"relevant, query {query!r}: page {error} is not in the pages") from None
+    answered = [i for i, found in enumerate(answers) if 0 < len(found) < len(pages)]
+    if len(answered) < 2:
+        raise InputError(
+            f"queries: {len(answered)} of {len(asked)} have a relevant page; at least 2 are needed"
+        )
+    kept = Queries([asked[i] for i in answered], [asked.ids[i] for i in answered])
+    return kept, [answers[i] for i in answered]
+
+
+def _split(answers: list[list[int]], share: float, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    """Queries to fit on and queries held out. Those that ask for a page which a held-out one asks
+    for are not fitted on, as long as half of the rest remain."""
+    order = rng.permutation(len(answers))
+    held = order[: max(1, round(share * len(order)))]
+    rest = order[len(held) :]
+    taken = {row for query in held for row in answers[query]}
+    apart = np.array([q for q in rest if taken.isdisjoint(answers[q])], dtype=np.int64)
+    return (apart if 2 * len(apart) >= len(rest) else rest), held

@@ -1,0 +1,142 @@
+"""One step's forward pass: codes, regenerated pages, and the terms of the objective."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from glie.codec.decoder import Decoder, children, cluster_features, position_features
+from glie.codec.refiner import Refiner, refine
+from glie.training.batches import Batch, padded
+from glie.training.losses import (
+    NOTHING,
+    best_matches,
+    chamfer_loss,
+    listwise_loss,
+    overshoot_loss,
+    support_loss,
+    token_loss,
+)
+from glie.training.recipe import Recipe
+
+Terms = dict[str, Tensor]
+
+
+def objective(
+    refiner: Refiner,
+    decoder: Decoder,
+    batch: Batch,
+    recipe: Recipe,
+    directions: Tensor,
+    generator: torch.Generator,
+) -> Terms:
+    """The weighted terms, whose sum is minimised."""
+    tokens = batch.tokens.repeat_interleave(batch.candidates, 0)  # (P, m, D): of each page's query
+    with torch.no_grad():
+        true = best_matches(tokens, batch.vectors, batch.real)
+    code = refine(refiner, batch.anchors, batch.vectors, batch.real) * batch.used[..., None]
+    in_code = best_matches(tokens, code, batch.used)
+    slots = Slots(decoder, code, batch)
+    regenerated = torch.maximum(in_code, slots.best_matches(tokens))
+
+    real = batch.tokens_real
+    shape = (len(real), batch.candidates, -1)
+    true, in_code, regenerated = (x.reshape(shape) for x in (true, in_code, regenerated))
+    wanted, by_code, by_page = (_scores(x, real) for x in (true, in_code, regenerated))
+    terms = {
+        "token": recipe.of_regenerated * token_loss(regenerated, true, real),
+        "listwise": recipe.of_regenerated * listwise_loss(by_page, wanted, recipe.temperature),
+        "code token": recipe.of_code * token_loss(in_code, true, real),
+        "overshoot": recipe.overshoot * overshoot_loss(by_page[:, 1:], wanted[:, 1:]),
+    }
+    if recipe.whole_batch:
+        wanted, by_code = (
+            _all_scores(batch, batch.vectors, batch.real),
+            _all_scores(batch, code, batch.used),
+        )
+    terms["code listwise"] = recipe.of_code * listwise_loss(by_code, wanted, recipe.temperature)
+
+    # what a page must be, of the relevant pages: the first of each query's candidates
+    first = slice(0, None, batch.candidates)
+    vectors, seen = batch.vectors[first], batch.real[first]
+    page, cluster = slots.of_first_candidates()
+    patches, patch_cluster = sampled_patches(batch, first, recipe.patches, generator)
+    terms["chamfer"] = recipe.chamfer * chamfer_loss(page, cluster, patches, patch_cluster)
+    terms["support"] = recipe.support * support_loss(page, seen, vectors, seen, directions)
+    return terms
+
+
+def _scores(matches: Tensor, real: Tensor) -> Tensor:
+    """Best matches (B, C, m) to MaxSim a token (B, C): a temperature means the same for long and
+    short queries."""
+    return (matches * real[:, None]).sum(-1) / real.sum(-1)[:, None]
+
+
+def _all_scores(batch: Batch, vectors: Tensor, real: Tensor) -> Tensor:
+    """MaxSim a token of every query with every page of the batch (B, P)."""
+    queries, tokens, dim = batch.tokens.shape
+    every = batch.tokens.reshape(1, queries * tokens, dim).expand(len(vectors), -1, -1)
+    matches = best_matches(every, vectors, real).reshape(len(vectors), queries, tokens)
+    return _scores(matches.swapaxes(0, 1), batch.tokens_real)
+
+
+class Slots:
+    """The slots of a batch's pages and what a decoder puts there."""
+
+    def __init__(self, decoder: Decoder, code: Tensor, batch: Batch) -> None:
+        self.decoder, self.batch = decoder, batch
+        hidden = cluster_features(decoder, code, batch.norms, batch.counts.to(code.dtype))
+        self.anchors = code.reshape(-1, code.shape[-1])
+        self.clusters = hidden.reshape(-1, hidden.shape[-1])
+        features = torch.from_numpy(position_features(0, int(batch.counts.max())))
+        self.positions = features.to(code.device) @ decoder.slot
+
+    def vectors(self, slots: Tensor) -> Tensor:
+        """The vectors of some of the packed slots."""
+        owner, position = self.batch.owner[slots], self.batch.position[slots]
+        anchors = self.anchors[owner]
+        made = children(self.decoder, anchors, self.clusters[owner], self.positions[position])
+        return torch.where((position == 0)[..., None], anchors, made)
+
+    def best_matches(self, tokens: Tensor) -> Tensor:
+        """(P, m) of tokens (P, m, D). Gradients of a maximum reach the winner only: all slots are
+        regenerated without them, and the winners again with."""
+        batch = self.batch
+        with torch.no_grad():
+            every = torch.arange(len(batch.at), device=batch.at.device)
+            made = padded(self.vectors(every), batch.page, batch.at, len(batch.real))
+            products = (made @ tokens.mT).masked_fill_(~batch.real[..., None], NOTHING)
+            winners = batch.start[:, None] + products.argmax(1)
+        return (self.vectors(winners) * tokens).sum(-1)
+
+    def of_first_candidates(self) -> tuple[Tensor, Tensor]:
+        """The regenerated relevant pages (B, n, D) and the cluster of each vector, or -1."""
+        batch = self.batch
+        mine = torch.nonzero(batch.page % batch.candidates == 0)[:, 0]
+        page, at = batch.page[mine] // batch.candidates, batch.at[mine]
+        shape = (len(batch.tokens), batch.real.shape[1])
+        vectors = batch.vectors.new_zeros(*shape, batch.vectors.shape[-1])
+        cluster = torch.full(shape, -1, device=page.device)
+        return (
+            vectors.index_put((page, at), self.vectors(mine)),
+            cluster.index_put((page, at), batch.owner[mine] % batch.counts.shape[1]),
+        )
+
+
+def sampled_patches(
+    batch: Batch, pages: slice, patches: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """At most `patches` real vectors of each cluster, drawn at random, and their clusters; -1
+    where a cluster has fewer."""
+    vectors, real = batch.vectors[pages], batch.real[pages]
+    norms, used = batch.norms[pages], batch.used[pages]
+    centroids = batch.anchors[pages] * norms[..., None]
+    nearness = vectors @ centroids.mT - norms.square()[:, None] / 2
+    cluster = nearness.masked_fill(~used[:, None], -torch.inf).argmax(-1)
+    lots = torch.rand(real.shape, generator=generator, device=real.device)
+    member = torch.nn.functional.one_hot(cluster, used.shape[1]).bool() & real[..., None]
+    drawn = torch.where(member, lots[..., None], -1.0).mT  # (B, k, n)
+    best = drawn.topk(min(patches, drawn.shape[-1]), -1)
+    rows = best.indices.flatten(1)
+    owner = cluster.gather(1, rows).masked_fill(best.values.flatten(1) < 0, -1)
+    return vectors.gather(1, rows[..., None].expand(-1, -1, vectors.shape[-1])), owner

@@ -1,0 +1,211 @@
+"""Fitting: it learns what can be learned, keeps nothing that does not help, and repeats itself."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+import glie
+from glie.training.augment import varied
+from glie.training.fit import FitStep, _split
+from glie.training.negatives import hard_negatives
+from glie.training.pseudo import pseudo_queries
+from glie.training.recipe import DEFAULT, PAPER, Recipe
+from tests.conftest import Floats, make_arrays, unit
+
+QUICK = dataclasses.replace(
+    DEFAULT, epochs=6, learning_rate=3e-3, batch=4, negatives=3, pool=8, width=16, measurements=3
+)
+Data = tuple[glie.Pages, list[Floats], list[list[str]]]
+
+
+def cluttered(count: int = 60, seed: int = 0) -> Data:
+    """Pages whose content lies in 8 of 16 dimensions and drowns in clutter in the others; each
+    query asks for one page's content. To put the clutter aside is a thing to learn."""
+    rng = np.random.default_rng(seed)
+    pages, queries = [], []
+    for _ in range(count):
+        content = unit(rng.normal(size=(2, 8)))
+        rows = np.zeros((16, 16))
+        rows[:6, :8] = content[rng.integers(0, 2, 6)] + 0.2 * rng.normal(size=(6, 8))
+        rows[6:, 8:] = rng.normal(size=(10, 8))
+        pages.append(unit(rows))
+        asked = np.zeros((3, 16))
+        asked[:, :8] = content[rng.integers(0, 2, 3)] + 0.2 * rng.normal(size=(3, 8))
+        queries.append(unit(asked))
+    return glie.Pages(pages), queries, [[str(i)] for i in range(count)]
+
+
+def test_it_learns_what_there_is_to_learn() -> None:
+    codec = glie.fit(*cluttered(150), k=2, recipe=QUICK, epochs=12)
+    assert codec.measured is not None
+    assert codec.measured.single_stage > codec.measured.free + 0.05
+    # and it holds on pages that it has never seen
+    pages, queries, _ = cluttered(150, seed=1)
+    ranks = []
+    for one in (glie.Codec(2), codec.single_stage):
+        codes = one.compress(pages).vectors
+        scores = np.array([[(q @ c.T).max(axis=1).sum() for c in codes] for q in queries])
+        ranks.append((scores > scores.diagonal()[:, None]).sum(axis=1).mean())
+    assert ranks[1] < ranks[0]
+
+
+def test_the_same_seed_gives_the_same_codec() -> None:
+    data = cluttered(30)
+    one, same = (glie.fit(*data, k=2, recipe=QUICK, epochs=2, seed=3) for _ in range(2))
+    other = glie.fit(*data, k=2, recipe=QUICK, epochs=2, seed=4)
+    assert one.fitted is not None
+    assert same.fitted is not None
+    assert other.fitted is not None
+    for name, array in one.fitted.tensors().items():
+        assert array.tobytes() == same.fitted.tensors()[name].tobytes(), name
+    assert one.fitted.budgets == same.fitted.budgets
+    assert one.fitted.decoder.step.tobytes() != other.fitted.decoder.step.tobytes()
+
+
+def test_what_does_not_help_is_not_kept() -> None:
+    """Queries that have nothing to do with their pages: a fit can only do harm."""
+    rng = np.random.default_rng(0)
+    pages = glie.Pages([unit(np.eye(16))[[i % 16]] for i in range(16)])
+    queries = [pages[i] for i in range(16)]  # the free code answers all of them
+    codec = glie.fit(pages, queries, [[str(i)] for i in range(16)], k=1, recipe=QUICK, epochs=1)
+    assert codec.measured is not None
+    assert codec.measured.free == 1
+    assert not codec.measured.cascade_pays
+    assert codec.refiner is None
+    assert codec.decoder is None
+    free, mine = (one.compress(pages).vectors for one in (glie.Codec(1), codec))
+    assert free.tobytes() == mine.tobytes()
+    assert rng is not None
+
+
+def test_one_codec_for_many_budgets() -> None:
+    codec = glie.fit(*cluttered(30), k=[4, 1, 2], recipe=QUICK, epochs=1)
+    assert codec.fitted is not None
+    assert [budget.k for budget in codec.fitted.budgets] == [1, 2, 4]
+    assert codec.k == 4
+    assert codec.at(3).fitted is codec.fitted
+    assert codec.at(16).measured == codec.fitted.budgets[-1]
+
+
+def test_without_questions() -> None:
+    pages, _, _ = cluttered(40)
+    codec = glie.fit(pages, k=2, recipe=QUICK, epochs=1)
+    assert codec.fitted is not None
+    assert codec.fitted.notes["pseudo_queries"] is True
+    assert codec.compress(pages).k == 2
+
+
+def test_pseudo_queries_find_their_pages() -> None:
+    pages = glie.Pages(make_arrays(12, dim=64))
+    queries, owners = pseudo_queries(pages, 30, np.random.default_rng(0))
+    assert len(queries) == len(owners) == 30
+    assert sorted({owner for (owner,) in owners}) == list(range(12))  # every page has its turn
+    found = [int(np.argmax([(q @ page.T).max(axis=1).sum() for page in pages])) for q in queries]
+    assert np.mean([f == owner for f, (owner,) in zip(found, owners, strict=True)]) > 0.9
+    assert max(float((q @ pages[owner].T).max()) for q, (owner,) in zip(queries, owners, strict=True)) < 0.98  # fmt: skip
+
+
+def test_interrupted_it_keeps_the_best_so_far() -> None:
+    seen: list[FitStep] = []
+
+    def stop(step: FitStep) -> None:
+        seen.append(step)
+        if step.measurements >= 2:
+            raise KeyboardInterrupt
+
+    codec = glie.fit(*cluttered(60), k=2, recipe=QUICK, progress=stop)
+    assert codec.fitted is not None
+    assert codec.fitted.notes["interrupted"] is True
+    assert codec.fitted.notes["steps"] < seen[-1].steps
+    assert codec.measured is not None
+    assert codec.measured.cascade >= max(step.cascade[2] for step in seen)
+
+
+def test_progress_tells_losses_and_the_holdout() -> None:
+    seen: list[FitStep] = []
+    glie.fit(*cluttered(30), k=2, recipe=QUICK, epochs=2, progress=seen.append)
+    assert seen[-1].step == seen[-1].steps
+    assert set(seen[-1].free) == set(seen[-1].single_stage) == set(seen[-1].cascade) == {2}
+    assert {"token", "listwise", "chamfer", "support", "overshoot"} <= set(seen[-1].losses)
+
+
+def test_the_paper_s_recipe() -> None:
+    assert dataclasses.asdict(PAPER) | {
+        **{"epochs": 100, "learning_rate": 2e-4, "weight_decay": 1e-4, "final_rate": 0.05},
+        **{"clip": 1.0, "batch": 8, "negatives": 7, "pool": 50, "temperature": 0.07},
+        **{"patches": 48, "directions": 128, "width": 256, "depth": 1, "of_regenerated": 1.0},
+        **{"of_code": 0.5, "chamfer": 0.5, "overshoot": 0.5, "support": 0.1, "vectors": None},
+        **{"whole_batch": False, "vary": False, "average": 0.0},
+    } == dataclasses.asdict(PAPER)
+    codec = glie.fit(*cluttered(30), k=2, recipe="paper", epochs=1)
+    assert codec.fitted is not None
+    assert codec.fitted.decoder.step.shape == (256, 16)
+
+
+def test_held_out_pages_are_not_fitted_on() -> None:
+    answers = [[i // 2] for i in range(40)]  # two questions a page
+    trained, held = _split(answers, 0.2, np.random.default_rng(0))
+    assert len(held) == 8
+    assert not {answers[q][0] for q in trained} & {answers[q][0] for q in held}
+    # unless hardly any would be left
+    trained, held = _split([[0]] * 10, 0.2, np.random.default_rng(0))
+    assert sorted([*trained, *held]) == list(range(10))
+
+
+def test_negatives_are_the_best_that_are_not_relevant() -> None:
+    pages = glie.Pages(make_arrays(10))
+    queries = glie.Queries(make_arrays(4, seed=5))
+    codes = glie.Codec(2).compress(pages)
+    found = hard_negatives(queries, [[0, 3], [1], [2], [9]], codes, 5)
+    for q, relevant in enumerate([[0, 3], [1], [2], [9]]):
+        scores = np.array([(queries[q] @ c.T).max(axis=1).sum() for c in codes.vectors])
+        order = [p for p in np.argsort(-scores, kind="stable") if p not in relevant]
+        assert found[q].tolist() == order[:5]
+    few = hard_negatives(queries, [list(range(8))] * 4, codes, 5)
+    assert all(set(row) == {8, 9} for row in few.tolist())
+
+
+def test_varied_pages_are_stretches_of_real_ones() -> None:
+    pages = glie.Pages(make_arrays(20))
+    known = {row.tobytes() for page in pages for row in page}
+    seen = varied(pages, np.random.default_rng(0))
+    assert seen.ids == pages.ids
+    for page, mine in zip(pages, seen, strict=True):
+        assert all(row.tobytes() in known for row in mine)
+        assert {row.tobytes() for row in mine} & {row.tobytes() for row in page}
+    assert not np.array_equal(seen.lengths, pages.lengths)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"pages": [np.eye(4)]}, "expected glie.Pages, found list"),
+        ({"pages": glie.Pages([np.eye(4)] * 3)}, "3 pages; at least 4"),
+        ({"relevant": None}, "relevant: missing"),
+        ({"relevant": [["0"]]}, "1 lists of page ids for 30 queries"),
+        ({"relevant": [["0"]] * 29 + [["nope"]]}, "page 'nope' is not in the pages"),
+        ({"relevant": ["0"] * 30}, "expected a list of ids, found '0'"),
+        ({"relevant": [[]] * 29 + [["1"]]}, "1 of 30 have a relevant page"),
+        ({"queries": None}, "given without queries"),
+        ({"queries": [np.eye(3)] * 30}, "have 3 numbers, those of the pages 16"),
+        ({"k": []}, "empty list"),
+        ({"k": 0}, "from 1 to"),
+        ({"recipe": "best"}, "expected one of default, paper"),
+        ({"epochs": 0}, "epochs: expected a whole number"),
+        ({"encoder": 3}, "encoder: expected a name"),
+    ],
+)
+def test_what_cannot_be_fitted(change: dict[str, Any], said: str) -> None:
+    pages, queries, relevant = cluttered(30)
+    given = {"pages": pages, "queries": queries, "relevant": relevant, "recipe": QUICK, **change}
+    with pytest.raises(glie.InputError, match=said):
+        glie.fit(**given)
+
+
+def test_a_recipe_is_checked() -> None:
+    with pytest.raises(glie.InputError, match="holdout"):
+        Recipe(holdout=1.5)
