@@ -188,6 +188,13 @@ def test_scans_without_ocr_are_counted(run: Run, documents: Path) -> None:
         (["search", "strange.glie", "a"], "encoder 'gone' is unknown"),
         (["evaluate", "reports"], "corpus.jsonl: missing"),
         (["evaluate", "reports", "--k", "2,x"], "--k: expected numbers like 2,4,8"),
+        (["evaluate", "reports", "--codec", "none"], "none: no such folder"),
+        (["index", "reports", "--to", "y.glie", "--codec", "none"], "none: no such folder"),
+        (["index", "reports", "--to", "x.glie", "--codec", "free"], "it has its codec already"),
+        (["fit", "reports", "--to", "reports"], "reports: not empty and not a codec"),
+        (["fit", "reports", "--to", "y.codec"], "corpus.jsonl: missing"),
+        (["fit", "reports", "--to", "y.codec", "--recipe", "x"], "expected one of default, paper"),
+        (["fit", "reports", "--to", "y.codec", "--k", "0"], "numbers of at least 1"),
     ],
 )
 def test_errors_are_one_line(run: Run, documents: Path, arguments: list[str], message: str) -> None:
@@ -260,8 +267,90 @@ def test_evaluate(run: Run, tmp_path: Path) -> None:
     assert "of uncompressed" in shown
 
 
+WORDS = [
+    "tide",
+    "rotor",
+    "cable",
+    "harbour",
+    "staff",
+    "budget",
+    "tunnel",
+    "fabric",
+    "copper",
+    "valley",
+    "engine",
+    "orchard",
+]
+
+
+def question_set(folder: Path) -> Path:
+    """24 pages of two words each, and a question for each page."""
+    pairs = [(a, b) for a in WORDS[:6] for b in WORDS[6:10]]
+    return write_set(
+        folder,
+        [
+            {"_id": f"p{i}", "text": f"the {a} and its {b} in the year"}
+            for i, (a, b) in enumerate(pairs)
+        ],
+        [{"_id": f"q{i}", "text": f"what {b} has the {a}?"} for i, (a, b) in enumerate(pairs)],
+        "query-id\tcorpus-id\tscore\n" + "".join(f"q{i}\tp{i}\t1\n" for i in range(24)),
+    )
+
+
+def test_fit_index_search_and_evaluate(run: Run, documents: Path) -> None:
+    folder = question_set(Path("small"))
+    fitted = run("fit", folder, "--k", "1,2", "--to", "my.codec", "--epochs", "1", "--json")
+    assert fitted.code == 0
+    assert [budget["k"] for budget in fitted.json["budgets"]] == [1, 2]
+    assert fitted.json["steps"] == 3  # 19 questions, 8 at a time
+    codec = glie.Codec.load("my.codec")
+    assert codec.encoder is not None
+    assert codec.encoder["name"] == "minilm"
+    assert run("index", "reports", "--to", "x.glie", "--codec", "my.codec").code == 0
+    assert glie.Index.open("x.glie").codec.fitted is not None
+    assert glie.Index.open("x.glie").codec.k == 1
+    hits = run("search", "x.glie", "rotor blades", "--shortlist", "2", "--json").json
+    assert hits["cost"]["pages_regenerated"] in (0, 2)  # 0 where fitting did not help
+    rows = run("evaluate", folder, "--k", "2", "--codec", "my.codec", "--json").json
+    assert [row["method"] for row in rows] == [
+        *("raw-kmeans", "glie-free", "glie-stage1", "glie", "uncompressed")
+    ]
+    assert "stage 1" in run("evaluate", folder, "--k", "2", "--codec", "my.codec").out
+
+
+def test_fit_without_questions(run: Run, documents: Path) -> None:
+    folder = question_set(Path("small"))
+    (folder / "queries.jsonl").unlink()
+    done = run("fit", folder, "--to", "my.codec", "--epochs", "1", "--no-queries")
+    assert done.code == 0
+    assert "made of page vectors" in done.out
+    assert "on 5 questions held out" in done.out
+    assert "step 3 of 3" in done.err  # progress, where nobody watches
+    assert glie.Codec.load("my.codec").k == 4
+
+
+def test_an_interrupted_fit_keeps_the_best(
+    run: Run, documents: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import glie.training.fit
+
+    steps = []
+
+    def step(self: Any, queries: Any) -> dict[str, float]:
+        steps.append(queries)
+        if len(steps) == 2:
+            raise KeyboardInterrupt
+        return {}
+
+    monkeypatch.setattr(glie.training.fit._Fitter, "_step", step)
+    done = run("fit", question_set(Path("small")), "--to", "my.codec")
+    assert done.code == 130
+    assert "interrupted after 1 steps; my.codec is the best so far" in done.err
+    assert glie.Codec.load("my.codec").fitted is not None
+
+
 @pytest.mark.parametrize(
-    "verb", ["index", "add", "search", "delete", "compact", "info", "evaluate"]
+    "verb", ["index", "add", "search", "delete", "compact", "info", "evaluate", "fit"]
 )
 def test_help_teaches(run: Run, verb: str) -> None:
     done = run(verb, "--help")

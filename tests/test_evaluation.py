@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 import glie
-from glie.evaluation import load, sweep
+from glie.evaluation import encoded, load, load_pages, sweep
 from glie.evaluation.datasets import Dataset
-from glie.evaluation.measures import ndcg_at_5
+from glie.evaluation.measures import ndcg_at_5, search_codes
+from tests.codec.networks import random_codec
 from tests.test_ingest import WordEncoder
 
 PAGES = [
@@ -99,22 +100,26 @@ def test_ndcg_by_hand() -> None:
         {"q": "", "r": ""},
         {"q": {"c": 1}, "r": {"a": 3, "b": 1}},
     )
-    scores = np.array([[7, 6, 5, 4, 3, 2, 1], [1, 7, 6, 5, 2, 0, 0]], np.float32)
+    found = [np.array([0, 1, 2, 3, 4]), np.array([1, 2, 3, 4, 0])]
     first = 1 / np.log2(4)  # third place
     ideal = 3 + 1 / np.log2(3)
     second = (1 + 3 / np.log2(6)) / ideal  # b first, a fifth
-    assert ndcg_at_5(dataset, scores[:, :]) == pytest.approx((first + second) / 2)
+    assert ndcg_at_5(dataset, found) == pytest.approx((first + second) / 2)
 
 
-def test_ndcg_breaks_ties_by_order() -> None:
-    dataset = Dataset("ties", {"z": "", "a": ""}, {"q": ""}, {"q": {"z": 1}})
-    assert ndcg_at_5(dataset, np.zeros((1, 2), np.float32)) == 1.0
+def test_codes_are_searched_as_an_index_would() -> None:
+    """Equal pages come in order, whatever their names; more pages than asked for stay out."""
+    pages = glie.Pages([np.eye(4)[[0]]] * 7, ids=list("zyxwvut"))
+    found = search_codes(glie.Queries([np.eye(4)[[0]]]), glie.Codec(1).compress(pages), None, 5)
+    assert found[0].tolist() == [0, 1, 2, 3, 4]
+    dataset = Dataset("ties", dict.fromkeys("zyxwvut", ""), {"q": ""}, {"q": {"z": 1}})
+    assert ndcg_at_5(dataset, found) == 1.0
 
 
 def test_sweep(tmp_path: Path) -> None:
     dataset = load(write_set(tmp_path / "small"))
     said: list[str] = []
-    rows = list(sweep(dataset, TextWords(), [2, 64], said.append))
+    rows = list(sweep(dataset, TextWords(), [2, 64], progress=said.append))
     assert [(row.method, row.k) for row in rows] == [
         ("raw-kmeans", 2), ("glie-free", 2), ("raw-kmeans", 64), ("glie-free", 64), ("uncompressed", None),
     ]  # fmt: skip
@@ -122,4 +127,28 @@ def test_sweep(tmp_path: Path) -> None:
     assert rows[-1].bytes_per_page == pytest.approx(2 * 32 * (6 + 5 + 4) / 3)
     # more clusters than words: the code is the page
     assert rows[3].ndcg_at_5 == rows[4].ndcg_at_5 == 1.0
-    assert said[0] == "encoding questions"
+    assert said[0] == "small: encoding pages, 0 of 3"
+
+
+def test_sweep_of_a_fitted_codec(tmp_path: Path) -> None:
+    dataset = load(write_set(tmp_path / "small"))
+    rows = list(sweep(dataset, TextWords(), [2], random_codec(32, 0, k=2)))
+    assert [row.method for row in rows] == [
+        *("raw-kmeans", "glie-free", "glie-stage1", "glie", "uncompressed")
+    ]
+    assert all(0 <= row.ndcg_at_5 <= 1 for row in rows)
+
+
+def test_several_sets_as_one(tmp_path: Path) -> None:
+    sets = [load(write_set(tmp_path / name)) for name in ("one", "two")]
+    pages, queries, relevant = encoded(sets, TextWords())
+    assert pages.ids == ["0:one/p1", "0:one/p2", "0:one/p3", "1:two/p1", "1:two/p2", "1:two/p3"]
+    assert len(queries) == 4
+    assert relevant == [["0:one/p2"], ["0:one/p3"], ["1:two/p2"], ["1:two/p3"]]
+
+
+def test_pages_alone(tmp_path: Path) -> None:
+    folder = write_set(tmp_path / "a")
+    (folder / "queries.jsonl").unlink()
+    dataset = load_pages(folder)
+    assert (list(dataset.pages), dataset.queries) == (["p1", "p2", "p3"], {})

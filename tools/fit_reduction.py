@@ -24,11 +24,9 @@ import numpy.typing as npt
 from safetensors.numpy import save_file
 
 from glie.codec.codec import Codec
-from glie.codec.codes import used_rows
 from glie.encoders import Encoder, load_encoder
 from glie.evaluation.datasets import Dataset, load, read_pages
-from glie.evaluation.measures import ndcg_at_5
-from glie.kernels.maxsim import maxsim
+from glie.evaluation.measures import DEPTH, ndcg_at_5, search_codes, search_vectors
 from glie.pages import Floats, Pages, Queries
 
 DIM = 128
@@ -89,12 +87,10 @@ def leave_one_out(encoder: Encoder, folders: list[Path]) -> None:
 
 def scores(dataset: Dataset, pages: Pages, queries: Queries) -> Iterator[float]:
     """nDCG@5 of all vectors, then of normalised k-means at each budget."""
-    sets = [(pages.vectors, pages.offsets[:-1], pages.offsets[1:])]
+    yield ndcg_at_5(dataset, search_vectors(queries, pages, DEPTH))
     for k in BUDGETS:
         codes = Codec(k=k).compress(pages)
-        sets.append((codes.vectors.reshape(-1, pages.dim), *used_rows(codes.counts)))
-    for vectors, starts, ends in sets:
-        yield ndcg_at_5(dataset, maxsim(queries.vectors, queries.offsets, vectors, starts, ends))
+        yield ndcg_at_5(dataset, search_codes(queries, codes, None, DEPTH))
 
 
 def main() -> None:

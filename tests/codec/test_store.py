@@ -111,7 +111,7 @@ def test_weights_must_fit_together(tmp_path: Path) -> None:
 def test_no_codec_there(tmp_path: Path) -> None:
     with pytest.raises(glie.CodecError, match="no such folder"):
         glie.Codec.load(tmp_path / "none")
-    with pytest.raises(glie.CodecError, match="no config.json"):
+    with pytest.raises(glie.CodecError, match=r"no config\.json"):
         glie.Codec.load(tmp_path)
 
 

@@ -40,7 +40,8 @@ def cluttered(count: int = 60, seed: int = 0) -> Data:
 
 
 def test_it_learns_what_there_is_to_learn() -> None:
-    codec = glie.fit(*cluttered(150), k=2, recipe=QUICK, epochs=12)
+    recipe = dataclasses.replace(QUICK, pull=0.0)
+    codec = glie.fit(*cluttered(150), k=2, recipe=recipe, epochs=12)
     assert codec.measured is not None
     assert codec.measured.single_stage > codec.measured.free + 0.05
     # and it holds on pages that it has never seen
@@ -67,10 +68,9 @@ def test_the_same_seed_gives_the_same_codec() -> None:
 
 
 def test_what_does_not_help_is_not_kept() -> None:
-    """Queries that have nothing to do with their pages: a fit can only do harm."""
-    rng = np.random.default_rng(0)
+    """Where the free code answers every question, a fit can only do harm."""
     pages = glie.Pages([unit(np.eye(16))[[i % 16]] for i in range(16)])
-    queries = [pages[i] for i in range(16)]  # the free code answers all of them
+    queries = [pages[i] for i in range(16)]
     codec = glie.fit(pages, queries, [[str(i)] for i in range(16)], k=1, recipe=QUICK, epochs=1)
     assert codec.measured is not None
     assert codec.measured.free == 1
@@ -79,7 +79,6 @@ def test_what_does_not_help_is_not_kept() -> None:
     assert codec.decoder is None
     free, mine = (one.compress(pages).vectors for one in (glie.Codec(1), codec))
     assert free.tobytes() == mine.tobytes()
-    assert rng is not None
 
 
 def test_one_codec_for_many_budgets() -> None:
@@ -139,7 +138,7 @@ def test_the_paper_s_recipe() -> None:
         **{"clip": 1.0, "batch": 8, "negatives": 7, "pool": 50, "temperature": 0.07},
         **{"patches": 48, "directions": 128, "width": 256, "depth": 1, "of_regenerated": 1.0},
         **{"of_code": 0.5, "chamfer": 0.5, "overshoot": 0.5, "support": 0.1, "vectors": None},
-        **{"whole_batch": False, "vary": False, "average": 0.0},
+        **{"whole_batch": False, "vary": False, "average": 0.0, "pull": 0.0},
     } == dataclasses.asdict(PAPER)
     codec = glie.fit(*cluttered(30), k=2, recipe="paper", epochs=1)
     assert codec.fitted is not None

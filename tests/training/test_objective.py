@@ -24,9 +24,7 @@ def corpus(limit: int | None = None) -> tuple[Corpus, glie.Pages, glie.Queries, 
     pages = glie.Pages(make_arrays(12, low=1))
     queries = glie.Queries(make_arrays(5, seed=1, low=2, high=6))
     codes = glie.Codec(K).compress(pages)
-    made = Corpus(queries, torch.device("cpu"), limit)
-    made.show(pages, {K: codes})
-    return made, pages, queries, codes
+    return Corpus(pages, {K: codes}, queries, torch.device("cpu"), limit), pages, queries, codes
 
 
 def batch_of(limit: int | None = None) -> Batch:
@@ -144,7 +142,7 @@ def test_the_weights_of_the_terms() -> None:
     doubled = terms(Recipe(of_regenerated=2, of_code=1, chamfer=1, overshoot=1, support=0.2))
     assert set(usual) == {
         *("token", "listwise", "code token", "code listwise"),
-        *("overshoot", "chamfer", "support"),
+        *("overshoot", "pull", "chamfer", "support"),
     }
     for name, term in usual.items():
         assert doubled[name] == pytest.approx(2 * term)

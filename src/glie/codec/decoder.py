@@ -128,17 +128,18 @@ def regenerated(slots: SlotTable | None, codes: Codes) -> Pages:
     for page in range(len(codes)):
         used = counts[page] > 0
         sizes, anchors = counts[page][used], codes.vectors[page][used]
-        rows = vectors[offsets[page] : offsets[page + 1]]
-        owners = np.repeat(np.arange(len(sizes)), sizes)
-        if slots is None:
-            rows[:] = anchors[owners]
-            continue
-        # what was stored in 16 bits is a little off the sphere; children are not
-        unit = anchors / np.sqrt(dot(anchors, anchors))
-        norms = codes.norms[page][used].astype(np.float32)
-        clusters = cluster_features(slots.decoder, unit, norms, sizes.astype(np.float32))
-        firsts = np.cumsum(sizes) - sizes
-        positions = slots.upto(int(sizes.max()))[np.arange(len(owners)) - firsts[owners]]
-        rows[:] = children(slots.decoder, unit[owners], clusters[owners], positions)
-        rows[firsts] = anchors  # verbatim: no evidence is lost
+        rows = np.split(vectors[offsets[page] : offsets[page + 1]], np.cumsum(sizes)[:-1])
+        if slots is not None:
+            # what was stored in 16 bits is a little off the sphere; children are not
+            unit = anchors / np.sqrt(dot(anchors, anchors))
+            norms = codes.norms[page][used].astype(np.float32)
+            clusters = cluster_features(slots.decoder, unit, norms, sizes.astype(np.float32))
+            table = slots.upto(int(sizes.max()))
+        for j, mine in enumerate(rows):  # a cluster's slots at a time stay in a core's cache
+            if slots is not None:
+                one = slice(j, j + 1)
+                mine[:] = children(slots.decoder, unit[one], clusters[one], table[: sizes[j]])
+                mine[0] = anchors[j]  # verbatim: no evidence is lost
+            else:
+                mine[:] = anchors[j]
     return Pages.packed(vectors, offsets, codes.ids)

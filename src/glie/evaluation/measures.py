@@ -11,8 +11,9 @@ from glie.codec.codes import Codes
 from glie.errors import MissingExtraError
 from glie.evaluation.datasets import Dataset
 from glie.index.format import from_bfloat16, to_bfloat16
+from glie.kernels.maxsim import maxsim
 from glie.pages import Pages, Queries
-from glie.search import SHORTLIST, CodeBlock, two_stage
+from glie.search import SHORTLIST, CodeBlock, best_first, two_stage
 
 DEPTH = 5  # pages of a ranking that are judged
 
@@ -26,6 +27,13 @@ def search_codes(
     kept = Codes(from_bfloat16(stored), codes.norms, codes.counts, codes.ids)
     block = CodeBlock(stored, codes.counts, 0, np.arange(len(codes)))
     return two_stage(queries, [block], kept.take, regenerate, top, SHORTLIST).positions
+
+
+def search_vectors(queries: Queries, pages: Pages, top: int) -> list[npt.NDArray[np.int64]]:
+    """The same by exact MaxSim over all vectors of every page."""
+    rows = pages.offsets[:-1], pages.offsets[1:]
+    scores = maxsim(queries.vectors, queries.offsets, pages.vectors, *rows)
+    return [best_first(row, top) for row in scores]
 
 
 def ndcg_at_5(dataset: Dataset, found: Sequence[npt.NDArray[np.int64]]) -> float:

@@ -13,10 +13,8 @@ from glie.codec.codes import Codes
 from glie.codec.config import CodecConfig
 from glie.encoders.base import Encoder, Floats
 from glie.evaluation.datasets import Dataset
-from glie.evaluation.measures import DEPTH, ndcg_at_5, search_codes
-from glie.kernels.maxsim import maxsim
+from glie.evaluation.measures import DEPTH, ndcg_at_5, search_codes, search_vectors
 from glie.pages import Pages, Queries
-from glie.search import best_first
 
 PAGES_PER_ENCODE = 256
 
@@ -46,26 +44,39 @@ def sweep(
         clusters = cluster(pages, CodecConfig(k=k))
         free = anchor(pages, clusters)
         raw = dataclasses.replace(free, vectors=clusters.centroids)
-        measured: list[tuple[str, Codes, Callable[[Codes], Pages] | None]] = [
-            ("raw-kmeans", raw, None),
-            ("glie-free", free, None),
-        ]
+        scores = {
+            "raw-kmeans": _ndcg(dataset, queries, raw),
+            "glie-free": _ndcg(dataset, queries, free),
+        }
         if codec is not None:
-            full, single = codec.at(k), codec.at(k).single_stage
-            measured += [
-                ("glie-stage1", single.code(pages, free), None),
-                ("glie", full.code(pages, free), full.regenerate if full.decoder else None),
-            ]
-        for method, codes, regenerate in measured:
-            score = ndcg_at_5(dataset, search_codes(queries, codes, regenerate, DEPTH))
+            scores |= fitted_scores(dataset, queries, pages, free, codec)
+        for method, score in scores.items():
             yield Row(dataset.name, method, k, k * (2 * pages.dim + 4), score)
     progress("uncompressed")
-    scores = maxsim(
-        queries.vectors, queries.offsets, pages.vectors, pages.offsets[:-1], pages.offsets[1:]
-    )
-    score = ndcg_at_5(dataset, [best_first(row, DEPTH) for row in scores])
+    score = ndcg_at_5(dataset, search_vectors(queries, pages, DEPTH))
     mean_bytes = 2 * pages.dim * float(pages.lengths.mean())
     yield Row(dataset.name, "uncompressed", None, mean_bytes, score)
+
+
+def fitted_scores(
+    dataset: Dataset, queries: Queries, pages: Pages, free: Codes, codec: Codec
+) -> dict[str, float]:
+    """nDCG@5 of a codec at the budget of the pages' free codes: stage 1, and full."""
+    full = codec.at(free.k)
+    code = full.code(pages, free)
+    return {
+        "glie-stage1": _ndcg(dataset, queries, full.single_stage.code(pages, free)),
+        "glie": _ndcg(dataset, queries, code, full.regenerate if full.decoder else None),
+    }
+
+
+def _ndcg(
+    dataset: Dataset,
+    queries: Queries,
+    codes: Codes,
+    regenerate: Callable[[Codes], Pages] | None = None,
+) -> float:
+    return ndcg_at_5(dataset, search_codes(queries, codes, regenerate, DEPTH))
 
 
 def encoded(

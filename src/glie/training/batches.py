@@ -54,16 +54,19 @@ class _Packed:
 class Corpus:
     """Everything that batches are cut from, on the device that computes."""
 
-    def __init__(self, queries: Queries, device: Any, limit: int | None) -> None:
-        self.queries = _Packed(queries, device)
+    def __init__(
+        self,
+        pages: Pages,
+        codes: dict[int, Codes],
+        queries: Queries,
+        device: Any,
+        limit: int | None,
+    ) -> None:
+        self.pages, self.queries = _Packed(pages, device), _Packed(queries, device)
         self.device, self.limit = device, limit
-
-    def show(self, pages: Pages, codes: dict[int, Codes]) -> None:
-        """Cut from these pages from now on; their codes are by k."""
-        self.pages = _Packed(pages, self.device)
         self.codes = {
             k: tuple(
-                torch.from_numpy(array).to(self.device)
+                torch.from_numpy(array).to(device)
                 for array in (
                     code.vectors,
                     code.norms.astype(np.float32),

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ from glie.training.pseudo import pseudo_queries
 from glie.training.recipe import Recipe, recipe_of
 
 if TYPE_CHECKING:
+    from glie.training.batches import Corpus
     from glie.training.holdout import Holdout
 
 Ints = npt.NDArray[np.int64]
@@ -85,8 +86,10 @@ def fit(
     codes = {budget: Codec(budget).compress(pages) for budget in budgets}
     trained, held = _split(answers, chosen.holdout, rng)
     began = time.perf_counter()
-
-    fitter = _Fitter(pages, asked, answers, trained, held, codes, chosen, seed, device, progress)
+    made = queries is None
+    fitter = _Fitter(
+        pages, asked, answers, trained, held, made, codes, chosen, seed, device, progress
+    )
     fitter.run()
     config = CodecConfig(k=4 if 4 in budgets else budgets[0])
     fitted = fitter.best(entry)
@@ -94,7 +97,7 @@ def fit(
         "pages": len(pages),
         "queries": len(trained),
         "held_out": len(held),
-        "pseudo_queries": queries is None,
+        "pseudo_queries": made,
         "recipe": dataclasses.asdict(chosen),
         "seed": seed,
         "steps": fitter.steps_done,
@@ -103,6 +106,14 @@ def fit(
         "seconds": round(time.perf_counter() - began, 1),
     }
     return Codec(config=config, fitted=dataclasses.replace(fitted, notes=notes))
+
+
+class _Epoch(NamedTuple):
+    """What one round sees: pages with their codes, queries, their answers, and their negatives."""
+
+    corpus: Corpus
+    answers: list[list[int]]
+    negatives: dict[int, Ints]  # by k
 
 
 class _Fitter:
@@ -115,6 +126,7 @@ class _Fitter:
         answers: list[list[int]],
         trained: Ints,
         held: Ints,
+        made: bool,
         codes: dict[int, Codes],
         recipe: Recipe,
         seed: int,
@@ -123,18 +135,18 @@ class _Fitter:
     ) -> None:
         import torch
 
-        from glie.training.batches import Corpus
         from glie.training.holdout import Holdout
 
         self.recipe, self.progress = recipe, progress
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.rng = np.random.default_rng(seed)
         self.generator = torch.Generator(self.device).manual_seed(seed)
-        self.answers, self.trained = answers, trained
-        self.budgets = list(codes)
-        self.pages, self.queries, self.codes = pages, queries, codes
-        self.negatives: dict[int, Ints] = {}
-        self.corpus = Corpus(queries, self.device, recipe.vectors)
+        self.pages, self.codes, self.budgets = pages, codes, list(codes)
+        # made-up queries are made anew each epoch, so none need be kept to fit on
+        self.queries = [] if made else [queries[int(query)] for query in trained]
+        self.answers = [] if made else [answers[int(query)] for query in trained]
+        self.pseudo = len(trained) if made else 0
+        self.epoch: _Epoch | None = None
         self.holdout: Holdout = Holdout(
             pages,
             Queries([queries[int(query)] for query in held]),
@@ -151,8 +163,9 @@ class _Fitter:
             torch.randn(recipe.directions, pages.dim, generator=self.generator, device=self.device),
             dim=-1,
         )
-        self.epoch_steps = math.ceil(len(trained) / recipe.batch)
-        self.steps = self.epoch_steps * recipe.epochs
+        self.epoch_steps = math.ceil((len(self.queries) + self.pseudo) / recipe.batch)
+        epochs = recipe.epochs or math.ceil(recipe.steps / self.epoch_steps)
+        self.steps = self.epoch_steps * epochs
         self.optimizer = torch.optim.AdamW(
             self.parameters, lr=recipe.learning_rate, weight_decay=recipe.weight_decay
         )
@@ -180,8 +193,8 @@ class _Fitter:
             every = max(1, self.steps // self.recipe.measurements)
             losses: dict[str, float] = {}
             while self.steps_done < self.steps:
-                order = self.rng.permutation(self.trained)
-                self._new_epoch()
+                self.epoch = self._next_epoch()
+                order = self.rng.permutation(len(self.epoch.answers))
                 for at in range(0, len(order), self.recipe.batch):
                     for name, loss in self._step(order[at : at + self.recipe.batch]).items():
                         losses[name] = losses.get(name, 0.0) + loss
@@ -198,20 +211,24 @@ class _Fitter:
         except KeyboardInterrupt:
             self.interrupted = True
 
-    def _new_epoch(self) -> None:
-        """The pages that this epoch sees, their codes, and the negatives under these."""
-        if self.negatives and not self.recipe.vary:
-            return
-        pages, codes = self.pages, self.codes
-        if self.recipe.vary:
+    def _next_epoch(self) -> _Epoch:
+        from glie.training.batches import Corpus
+
+        recipe, pages, codes = self.recipe, self.pages, self.codes
+        if self.epoch is not None and not recipe.vary and not self.pseudo:
+            return self.epoch
+        if recipe.vary:
             pages = varied(pages, self.rng)
             seed = int(self.rng.integers(2**31))
             codes = {k: Codec(config=CodecConfig(k=k, seed=seed)).compress(pages) for k in codes}
-        self.corpus.show(pages, codes)
-        self.negatives = {
-            k: hard_negatives(self.queries, self.answers, code, self.recipe.pool)
-            for k, code in codes.items()
+        made, owners = pseudo_queries(pages, self.pseudo, self.rng)
+        queries, answers = Queries([*self.queries, *made]), [*self.answers, *owners]
+        negatives = {
+            k: hard_negatives(queries, answers, code, recipe.pool) for k, code in codes.items()
         }
+        return _Epoch(
+            Corpus(pages, codes, queries, self.device, recipe.vectors), answers, negatives
+        )
 
     def _step(self, queries: Ints) -> dict[str, float]:
         import torch
@@ -220,10 +237,12 @@ class _Fitter:
 
         began, recipe = time.perf_counter(), self.recipe
         k = self.budgets[self.steps_done % len(self.budgets)]
-        positives = np.array([self.rng.choice(self.answers[query]) for query in queries])
-        lots = self.rng.permuted(self.negatives[k][queries], axis=1)[:, : recipe.negatives]
+        assert self.epoch is not None
+        corpus, answers, negatives = self.epoch
+        positives = np.array([self.rng.choice(answers[query]) for query in queries])
+        lots = self.rng.permuted(negatives[k][queries], axis=1)[:, : recipe.negatives]
         candidates = np.concatenate([positives[:, None], lots], axis=1)
-        batch = self.corpus.batch(
+        batch = corpus.batch(
             torch.from_numpy(queries).to(self.device),
             torch.from_numpy(candidates).to(self.device),
             k,

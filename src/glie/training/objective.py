@@ -14,6 +14,7 @@ from glie.training.losses import (
     chamfer_loss,
     listwise_loss,
     overshoot_loss,
+    pull_loss,
     support_loss,
     token_loss,
 )
@@ -55,6 +56,8 @@ def objective(
             _all_scores(batch, code, batch.used),
         )
     terms["code listwise"] = recipe.of_code * listwise_loss(by_code, wanted, recipe.temperature)
+
+    terms["pull"] = recipe.pull * pull_loss(code, batch.anchors, batch.used)
 
     # what a page must be, of the relevant pages: the first of each query's candidates
     first = slice(0, None, batch.candidates)

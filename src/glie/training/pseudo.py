@@ -20,7 +20,8 @@ def pseudo_queries(
 ) -> tuple[Queries, list[list[int]]]:
     """`count` questions and, for each, the row of its page. Pages take turns."""
     turns = -(-count // len(pages))
-    owners = np.concatenate([rng.permutation(len(pages)) for _ in range(turns)])[:count]
+    orders = [rng.permutation(len(pages)) for _ in range(turns)]
+    owners = np.concatenate([np.empty(0, np.int64), *orders])[:count]
     runs = []
     for owner in owners:
         rows = pages[int(owner)]

@@ -11,7 +11,8 @@ from glie.errors import InputError
 class Recipe:
     """The settings of a fit. As they stand here, they are the paper's."""
 
-    epochs: int = 100
+    epochs: int | None = 100  # rounds over the queries; None: as many as make up `steps`
+    steps: int = 800
     learning_rate: float = 2e-4
     weight_decay: float = 1e-4
     final_rate: float = 0.05  # of the learning rate, where its cosine ends
@@ -33,6 +34,7 @@ class Recipe:
     # where the two recipes differ
     vectors: int | None = None  # of a page, read and regenerated a step; None: all of them
     whole_batch: bool = False  # a query's code list is every page of the batch, not its own eight
+    pull: float = 0.0  # the weight of a term that keeps the code near its anchors
     vary: bool = False  # pages are cut and joined at random, anew each epoch
     average: float = 0.0  # how much of the running average of the weights a step keeps; 0: none
     # how the result is chosen
@@ -40,8 +42,11 @@ class Recipe:
     measurements: int = 10  # of the holdout, over the fit
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch", "negatives", "pool", "width", "depth", "measurements"):
+        numbers = ("epochs", "steps", "batch", "negatives", "pool", "width", "depth")
+        for name in (*numbers, "measurements"):
             value = getattr(self, name)
+            if name == "epochs" and value is None:
+                continue
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise InputError(
                     f"recipe: {name}: expected a whole number of at least 1, found {value!r}"
@@ -53,7 +58,15 @@ class Recipe:
 
 
 PAPER = Recipe()
-DEFAULT = Recipe(epochs=8, vectors=256, whole_batch=True, vary=True, average=0.98)
+DEFAULT = Recipe(
+    epochs=None,
+    vectors=256,
+    whole_batch=True,
+    pull=4.0,
+    vary=True,
+    average=0.98,
+    holdout=0.2,
+)
 RECIPES = {"default": DEFAULT, "paper": PAPER}
 
 

@@ -1,0 +1,74 @@
+"""Milliseconds to rescore a shortlist: regenerating its pages from their codes and scoring them,
+beside exact MaxSim over the original vectors, kept in memory.
+
+    python benchmarks/rerank.py [--pages FILE.npz] [--shortlist 20] [--k 4] [--rounds 7]
+
+The originals cost N / k times the bytes; what regenerating costs instead is time. The weights are
+random: their values do not change the work. A query has 20 vectors.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+from common import interleaved, load_pages, machine
+
+import glie
+from glie.codec.decoder import new_decoder
+from glie.codec.fitted import Budget, Fitted
+from glie.codec.refiner import new_refiner
+from glie.kernels.maxsim import maxsim
+from glie.pages import Floats
+
+QUERY_VECTORS = 20
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--pages", type=Path)
+    parser.add_argument("--shortlist", type=int, default=20)
+    parser.add_argument("--k", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=7)
+    arguments = parser.parse_args()
+    pages = load_pages(arguments.pages, arguments.shortlist)
+    rng = np.random.default_rng(0)
+    query = pages[0][rng.choice(len(pages[0]), QUERY_VECTORS, replace=False)]
+    refiner = new_refiner(pages.dim, rng)
+    decoder = new_decoder(pages.dim, rng, width=256, depth=1)
+    fitted = Fitted(refiner, decoder, refiner, (Budget(arguments.k, 0.0, 1.0, 1.0),))
+    codec = glie.Codec(arguments.k, fitted=fitted)
+    codes = codec.compress(pages)
+    made = codec.regenerate(codes)
+
+    def score(vectors: glie.Pages) -> Floats:
+        tokens = np.array([0, len(query)])
+        return maxsim(query, tokens, vectors.vectors, vectors.offsets[:-1], vectors.offsets[1:])
+
+    seconds = interleaved(
+        {
+            "exact MaxSim over the originals": lambda: score(pages),
+            "regenerate and score": lambda: score(codec.regenerate(codes)),
+            "of which: scoring": lambda: score(made),
+        },
+        arguments.rounds,
+    )
+    peer = seconds["exact MaxSim over the originals"]
+    mean = pages.lengths.mean()
+    print(
+        f"{arguments.shortlist} pages of {mean:,.0f} x {pages.dim}, k = {arguments.k}, "
+        f"{QUERY_VECTORS} vectors a query; {machine()}"
+    )
+    print("| method | bytes a page | ms a query | times exact |")
+    print("| --- | --- | --- | --- |")
+    stored = {True: arguments.k * (2 * pages.dim + 4), False: round(mean * 2 * pages.dim)}
+    for name, time in seconds.items():
+        kept = f"{stored['exact' not in name]:,}" if "of which" not in name else ""
+        print(f"| {name} | {kept} | {1000 * time:.1f} | {time / peer:.1f} |")
+
+
+if __name__ == "__main__":
+    main()
