@@ -6,13 +6,14 @@ BIN := .venv/bin
 MADE_FROM := .venv/made-from
 SAMPLES := build/samples
 
-.PHONY: help run test lint bench venv clean
+.PHONY: help run test lint bench codec venv clean
 
 help:
 	@echo "make run     index the sample documents and ask three questions"
 	@echo "make test    run all checks and tests"
 	@echo "make lint    format and check the code"
 	@echo "make bench   time this project beside its peers"
+	@echo "make codec   fit the codec that comes with the package, on the sets in SETS"
 	@echo "make clean   remove .venv and what was built"
 
 venv:
@@ -52,6 +53,12 @@ bench: venv
 		--constraint constraints.txt --editable '.[bench]'
 	$(BIN)/python benchmarks/compress.py
 	$(BIN)/python benchmarks/search.py
+	$(BIN)/python benchmarks/rerank.py
+	$(BIN)/python benchmarks/fit.py
+
+# The codec that comes with the package: make codec SETS="slidevqa infovqa cranfield"
+codec: venv
+	$(BIN)/glie fit $(SETS) --k 2,4,8,16,32,64 --to src/glie/codec/shipped/minilm
 
 clean:
 	rm -rf .venv build

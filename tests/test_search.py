@@ -187,5 +187,9 @@ def test_where_fitting_did_not_help_nothing_is_refined(
     assert mixed.refiner is not None
     assert mixed.at(16).refiner is None
     assert mixed.at(16).single_stage.refiner is not None
+    short = dataclasses.replace(budgets[0], step=0.0)  # refined, but not regenerated
+    still = glie.Codec(2, fitted=dataclasses.replace(codec.fitted, budgets=(short,)))
+    assert still.refiner is not None
+    assert still.decoder is None
     free = glie.Codec(16).compress(pages).vectors
     np.testing.assert_array_equal(mixed.at(16).compress(pages).vectors, free)

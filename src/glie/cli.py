@@ -292,7 +292,7 @@ def info(
     index = glie.Index.open(index_path)
     facts = index.info()
     known = known_documents(index)
-    lean = facts.bytes - facts.image_bytes
+    lean = facts.bytes - facts.image_bytes - facts.codec_bytes
     per_page = lean / facts.pages if facts.pages else None
     ratio = facts.uncompressed_bytes / lean if facts.pages else None
     if as_json:
@@ -314,7 +314,7 @@ def info(
         ("pages", f"{facts.pages:,} in {count(len(known), 'document')}"),
         ("deleted", f"{facts.deleted:,}" + (" (compact frees them)" if facts.deleted else "")),
         ("encoder", facts.encoder or "not recorded"),
-        ("codec", f"k = {facts.k}" + (f", D = {facts.dim}" if facts.dim else "")),
+        ("codec", _codec_line(index, facts)),
         ("on disk", size(lean) + f" in {count(facts.segments, 'segment')}"),
     ]
     if per_page and ratio:
@@ -334,6 +334,14 @@ def info(
     if documents:
         for name, document in known.items():
             print(f"{len(document.ids):6,} {name}")
+
+
+def _codec_line(index: glie.Index, facts: glie.IndexInfo) -> str:
+    line = f"k = {facts.k}" + (f", D = {facts.dim}" if facts.dim else "")
+    if index.codec.fitted is None:
+        return f"{line}, normalised k-means"
+    stages = "fitted, two stages" if index.codec.decoder else "fitted, one stage"
+    return f"{line}, {stages} ({size(facts.codec_bytes)} besides the lines below)"
 
 
 @app.command()
@@ -559,7 +567,7 @@ def _print_report(report: Report, facts: glie.IndexInfo, seconds: float) -> None
     read = f" ({report.pages_by_ocr} read by OCR)" if report.pages_by_ocr else ""
     rate = f", {report.pages_added / seconds:.1f} a second" if report.pages_added else ""
     print(f"{', '.join(parts)}: {count(report.pages_added, 'page')}{read} in {seconds:.1f} s{rate}")
-    lean = facts.bytes - facts.image_bytes
+    lean = facts.bytes - facts.image_bytes - facts.codec_bytes
     if facts.pages:
         print(
             f"the index holds {count(facts.pages, 'page')} in {size(lean)}, "

@@ -13,7 +13,7 @@ import numpy as np
 from glie.codec.anchors import anchor, cluster
 from glie.codec.codes import Codes
 from glie.codec.config import CodecConfig
-from glie.codec.decoder import Decoder, SlotTable, regenerated
+from glie.codec.decoder import Decoder, SlotTable, regenerated, with_steps
 from glie.codec.fitted import Budget, Fitted, same_encoder
 from glie.codec.refiner import Refiner, refine
 from glie.errors import CodecError, InputError, VectorError
@@ -80,7 +80,10 @@ class Codec:
         """What regenerates a page; None where that was not found to help."""
         if self.fitted is None or not self.cascade:
             return None
-        return self.fitted.decoder if self.fitted.budget(self.k).cascade_pays else None
+        budget = self.fitted.budget(self.k)
+        if not budget.cascade_pays or not budget.step:
+            return None
+        return with_steps(self.fitted.decoder, budget.step)
 
     @property
     def single_stage(self) -> Codec:

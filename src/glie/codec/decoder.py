@@ -94,6 +94,11 @@ def children(weights: Decoder, anchors: Array, clusters: Array, positions: Array
     return (anchors + step) / xp.sqrt(1 + squared * shrink**2)
 
 
+def with_steps(weights: Decoder, share: float) -> Decoder:
+    """A decoder whose steps are a share as long, before they are bounded."""
+    return weights._replace(step=weights.step * share, step_bias=weights.step_bias * share)
+
+
 class SlotTable:
     """A decoder and the share of the hidden layer that each position adds, worked out once.
 

@@ -25,6 +25,7 @@ class Budget:
     free: float  # normalised k-means
     single_stage: float  # the best refined code, searched in one stage
     cascade: float  # the best refined code with regeneration of the shortlist
+    step: float = 1.0  # the share of the decoder's steps that was best; 0: no regeneration
 
     @property
     def cascade_pays(self) -> bool:

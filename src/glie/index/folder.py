@@ -274,11 +274,19 @@ class Folder:
 
     def size(self) -> int:
         """Bytes of all files in the folder."""
-        total = 0
-        for path in self.path.rglob("*"):
-            with contextlib.suppress(FileNotFoundError):  # a writer may remove it meanwhile
-                total += path.stat().st_size if path.is_file() else 0
-        return total
+        return _size(self.path)
+
+    def codec_size(self) -> int:
+        """Of these, the bytes of a fitted codec."""
+        return _size(self.path / CODEC)
+
+
+def _size(folder: Path) -> int:
+    total = 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):  # a writer may remove it meanwhile
+            total += path.stat().st_size if path.is_file() else 0
+    return total
 
 
 def _write_durably(path: Path, data: bytes) -> None:

@@ -44,6 +44,7 @@ class IndexInfo:
     code_bytes_per_page: int | None
     bytes: int  # of everything in the folder
     image_bytes: int  # of these, kept pictures
+    codec_bytes: int  # of these, the fitted codec: the same for any number of pages
     vectors: int  # that the pages had before compression
     uncompressed_bytes: int  # those vectors at 2 bytes a number
 
@@ -160,6 +161,7 @@ class Index:
             code_bytes_per_page=None if dim is None else k * (2 * dim + 4),
             bytes=self._folder.size(),
             image_bytes=sum(images.bytes for images in state.images if images),
+            codec_bytes=self._folder.codec_size(),
             vectors=vectors,
             uncompressed_bytes=vectors * 2 * (dim or 0),
         )

@@ -179,7 +179,7 @@ class _Fitter:
         self.single_stage: dict[int, float] = {}
         self.cascade: dict[int, float] = {}
         self.best_single: tuple[float, dict[int, float], Refiner] | None = None
-        self.best_cascade: tuple[float, dict[int, float], Refiner, Decoder] | None = None
+        self.best_cascade: tuple[float, Refiner, Decoder] | None = None
 
     def _parameter(self, array: npt.NDArray[np.float32]) -> Any:
         import torch
@@ -269,13 +269,12 @@ class _Fitter:
         refiner = Refiner(*weights[: len(Refiner._fields)])
         decoder = Decoder(*weights[len(Refiner._fields) :])
         self.measurements += 1
-        self.single_stage = self.holdout.single_stage(refiner)
-        self.cascade = self.holdout.cascade(refiner, decoder)
+        self.single_stage, self.cascade = self.holdout.measure(refiner, decoder)
         single, cascade = _mean(self.single_stage), _mean(self.cascade)
         if self.best_single is None or single > self.best_single[0]:
             self.best_single = single, self.single_stage, refiner
         if self.best_cascade is None or cascade > self.best_cascade[0]:
-            self.best_cascade = cascade, self.cascade, refiner, decoder
+            self.best_cascade = cascade, refiner, decoder
 
     def _report(self, losses: dict[str, float]) -> None:
         epoch = -(-self.steps_done // self.epoch_steps)
@@ -297,9 +296,10 @@ class _Fitter:
         assert self.best_single is not None
         assert self.best_cascade is not None
         _, single, single_refiner = self.best_single
-        _, cascade, refiner, decoder = self.best_cascade
+        _, refiner, decoder = self.best_cascade
+        cascade = self.holdout.best_steps(refiner, decoder)
         budgets = tuple(
-            Budget(k, self.holdout.free[k], single[k], cascade[k]) for k in self.budgets
+            Budget(k, self.holdout.free[k], single[k], *cascade[k]) for k in self.budgets
         )
         return Fitted(refiner, decoder, single_refiner, budgets, encoder)
 

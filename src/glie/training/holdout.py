@@ -7,10 +7,12 @@ from collections.abc import Sequence
 
 from glie.codec.codec import refined
 from glie.codec.codes import Codes
-from glie.codec.decoder import Decoder, SlotTable, regenerated
+from glie.codec.decoder import Decoder, SlotTable, regenerated, with_steps
 from glie.codec.refiner import Refiner
 from glie.evaluation.measures import DEPTH, mean_ndcg_at_5, search_codes
 from glie.pages import Pages, Queries
+
+SHARES = (0.0, 0.25, 0.5, 1.0)
 
 
 class Holdout:
@@ -30,16 +32,27 @@ class Holdout:
         }
         self.free = {k: self._ndcg(code, None) for k, code in codes.items()}
 
-    def single_stage(self, refiner: Refiner) -> dict[int, float]:
-        """By budget, of the refined code alone."""
-        return {k: self._ndcg(self.refined(refiner, k), None) for k in self.codes}
+    def measure(
+        self, refiner: Refiner, decoder: Decoder
+    ) -> tuple[dict[int, float], dict[int, float]]:
+        """By budget: of the refined code alone, and with the shortlist regenerated."""
+        single, cascade = {}, {}
+        for k, free in self.codes.items():
+            codes = refined(refiner, free, self.pages)
+            single[k], cascade[k] = self._ndcg(codes, None), self._ndcg(codes, decoder)
+        return single, cascade
 
-    def cascade(self, refiner: Refiner, decoder: Decoder) -> dict[int, float]:
-        """By budget, with the shortlist regenerated."""
-        return {k: self._ndcg(self.refined(refiner, k), decoder) for k in self.codes}
-
-    def refined(self, refiner: Refiner, k: int) -> Codes:
-        return refined(refiner, self.codes[k], self.pages)
+    def best_steps(self, refiner: Refiner, decoder: Decoder) -> dict[int, tuple[float, float]]:
+        """By budget: nDCG@5 with the share of the decoder's steps that is best, and that share.
+        Small clusters, of which there are many at a large k, call for short steps."""
+        best = {}
+        for k, free in self.codes.items():
+            codes = refined(refiner, free, self.pages)
+            best[k] = max(
+                (self._ndcg(codes, with_steps(decoder, share) if share else None), share)
+                for share in SHARES
+            )
+        return best
 
     def _ndcg(self, codes: Codes, decoder: Decoder | None) -> float:
         regenerate = None

@@ -37,7 +37,7 @@ def objective(
         true = best_matches(tokens, batch.vectors, batch.real)
     code = refine(refiner, batch.anchors, batch.vectors, batch.real) * batch.used[..., None]
     in_code = best_matches(tokens, code, batch.used)
-    slots = Slots(decoder, code, batch)
+    slots = Slots(decoder, code, batch, jittered(code, recipe.jitter, generator))
     regenerated = torch.maximum(in_code, slots.best_matches(tokens))
 
     real = batch.tokens_real
@@ -83,12 +83,24 @@ def _all_scores(batch: Batch, vectors: Tensor, real: Tensor) -> Tensor:
     return _scores(matches.swapaxes(0, 1), batch.tokens_real)
 
 
+def jittered(code: Tensor, length: float, generator: torch.Generator) -> Tensor:
+    """The code moved at random, so that a decoder cannot know a page by its code."""
+    if not length:
+        return code
+    noise = torch.randn(code.shape, generator=generator, device=code.device)
+    return torch.nn.functional.normalize(code + noise * (length * code.shape[-1] ** -0.5), dim=-1)
+
+
 class Slots:
     """The slots of a batch's pages and what a decoder puts there."""
 
-    def __init__(self, decoder: Decoder, code: Tensor, batch: Batch) -> None:
+    def __init__(
+        self, decoder: Decoder, code: Tensor, batch: Batch, read: Tensor | None = None
+    ) -> None:
+        """`read` is what the network sees of the code, if not the code itself."""
         self.decoder, self.batch = decoder, batch
-        hidden = cluster_features(decoder, code, batch.norms, batch.counts.to(code.dtype))
+        seen = code if read is None else read
+        hidden = cluster_features(decoder, seen, batch.norms, batch.counts.to(code.dtype))
         self.anchors = code.reshape(-1, code.shape[-1])
         self.clusters = hidden.reshape(-1, hidden.shape[-1])
         features = torch.from_numpy(position_features(0, int(batch.counts.max())))
@@ -116,13 +128,13 @@ class Slots:
         """The regenerated relevant pages (B, n, D) and the cluster of each vector, or -1."""
         batch = self.batch
         mine = torch.nonzero(batch.page % batch.candidates == 0)[:, 0]
-        page, at = batch.page[mine] // batch.candidates, batch.at[mine]
+        place = batch.page[mine] // batch.candidates, batch.at[mine]
         shape = (len(batch.tokens), batch.real.shape[1])
-        vectors = batch.vectors.new_zeros(*shape, batch.vectors.shape[-1])
-        cluster = torch.full(shape, -1, device=page.device)
+        empty = batch.vectors.new_zeros(*shape, batch.vectors.shape[-1])
+        nowhere = torch.full(shape, -1, device=mine.device)
         return (
-            vectors.index_put((page, at), self.vectors(mine)),
-            cluster.index_put((page, at), batch.owner[mine] % batch.counts.shape[1]),
+            empty.index_put(place, self.vectors(mine)),
+            nowhere.index_put(place, batch.owner[mine] % batch.counts.shape[1]),
         )
 
 

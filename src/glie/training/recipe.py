@@ -35,11 +35,12 @@ class Recipe:
     vectors: int | None = None  # of a page, read and regenerated a step; None: all of them
     whole_batch: bool = False  # a query's code list is every page of the batch, not its own eight
     pull: float = 0.0  # the weight of a term that keeps the code near its anchors
+    jitter: float = 0.0  # the length of the noise on what the decoder reads of the code
     vary: bool = False  # pages are cut and joined at random, anew each epoch
     average: float = 0.0  # how much of the running average of the weights a step keeps; 0: none
     # how the result is chosen
     holdout: float = 0.1  # of the queries
-    measurements: int = 10  # of the holdout, over the fit
+    measurements: int = 8  # of the holdout, over the fit
 
     def __post_init__(self) -> None:
         numbers = ("epochs", "steps", "batch", "negatives", "pool", "width", "depth")
@@ -63,6 +64,7 @@ DEFAULT = Recipe(
     vectors=256,
     whole_batch=True,
     pull=4.0,
+    jitter=0.5,
     vary=True,
     average=0.98,
     holdout=0.2,

@@ -1,0 +1,60 @@
+"""Milliseconds a step of a fit, what they go into, and the memory it takes.
+
+    python benchmarks/fit.py [--pages 1000] [--vectors 1031] [--dim 128] [--k 4] [--steps 30]
+                             [--recipe default]
+
+On synthetic pages with the geometry of real ones, with questions made of their vectors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+
+import torch
+from common import machine, synthetic_pages
+from torch.profiler import ProfilerActivity, profile
+
+import glie
+from glie.training.fit import FitStep
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name, default in (("pages", 1000), ("vectors", 1031), ("dim", 128), ("k", 4)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--recipe", default="default")
+    arguments = parser.parse_args()
+    arrays = synthetic_pages(arguments.pages, n=arguments.vectors, dim=arguments.dim)
+    pages = glie.Pages(arrays, normalize=True)
+    del arrays
+
+    def enough(step: FitStep) -> None:
+        if step.step >= arguments.steps:
+            raise KeyboardInterrupt  # a fit then ends with what it has
+
+    def run() -> glie.Codec:
+        return glie.fit(pages, k=arguments.k, recipe=arguments.recipe, progress=enough)
+
+    codec = run()
+    assert codec.fitted is not None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    notes = codec.fitted.notes
+    print(
+        f"{arguments.pages:,} pages of {arguments.vectors:,} x {arguments.dim}, k = {arguments.k}, "
+        f"{arguments.recipe} recipe; {machine()}, torch with {torch.get_num_threads()} threads"
+    )
+    print(
+        f"{1000 * notes['step_seconds']:.0f} ms a step ({notes['steps']} steps); peak memory "
+        f"{peak:.2f} GB, of which {pages.vectors.nbytes / 1e9:.2f} GB are the pages"
+    )
+    with profile(activities=[ProfilerActivity.CPU]) as found:
+        run()
+    print(found.key_averages().table(sort_by="self_cpu_time_total", row_limit=12))
+
+
+if __name__ == "__main__":
+    main()
