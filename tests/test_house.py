@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import glie
+from tests.codec.networks import random_codec
 
 SOURCE = Path(glie.__file__).parent
 
@@ -106,6 +107,22 @@ for part in (
     assert done.stdout.split() == [
         *("documents", "documents", "encoder", "encoder", "evaluate", "fit", "hub")
     ]
+
+
+def test_a_fitted_codec_serves_without_torch(tmp_path: Path) -> None:
+    random_codec(16, 0).save(tmp_path / "codec")
+    code = f"""
+import sys
+sys.modules["torch"] = None
+import glie, numpy
+codec = glie.Codec.load({str(tmp_path / "codec")!r})
+index = glie.Index.create({str(tmp_path / "index")!r}, codec)
+index.add(glie.Pages([numpy.eye(16), numpy.eye(16)[:3]]))
+hits = index.search([numpy.eye(16)[:2]])[0]
+print(hits.cost.pages_regenerated, codec.regenerate(codec.compress(glie.Pages([numpy.eye(16)]))))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "2 Pages(1 of 16 x 16 vectors)"
 
 
 def test_works_where_nothing_can_be_written() -> None:

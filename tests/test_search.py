@@ -88,9 +88,15 @@ def test_many_regenerated_pages_in_parts(
 
     queries = make_arrays(5, seed=6)
     whole = fitted_index.search(queries, top=20)
-    monkeypatch.setattr(glie.search, "PAGES_PER_REGENERATION", 4)
+    monkeypatch.setattr(glie.search, "VECTORS_PER_REGENERATION", 70)
     parts = fitted_index.search(queries, top=20)
     assert [(hits.ids, hits.scores) for hits in whole] == [(h.ids, h.scores) for h in parts]
+
+
+def test_an_empty_index_and_no_queries(tmp_path: Path, fitted_index: glie.Index) -> None:
+    empty = glie.Index.create(tmp_path / "empty.glie", fitted_index.codec)
+    assert empty.search(make_arrays(2))[0].ids == []
+    assert fitted_index.search([]) == []
 
 
 def test_without_a_decoder_the_shortlist_changes_nothing(index: glie.Index) -> None:

@@ -20,7 +20,7 @@ Floats = npt.NDArray[np.float32]
 
 SHORTLIST = 20  # pages regenerated a query: more cost time and bring little
 SCORES_PER_BLOCK = 4_000_000  # 16 MB of scores at a time, whatever the size of the index
-PAGES_PER_REGENERATION = 64  # 34 MB of vectors at a time, for pages of 1,031 x 128
+VECTORS_PER_REGENERATION = 65_536  # 34 MB of them at a time, at D = 128
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,17 +125,21 @@ def _rescored(
     scores = [found_scores.copy() for found_scores in found.scores]
     # A page on several shortlists is regenerated once, with those that ask for it.
     wanted = np.unique(np.concatenate([np.empty(0, np.int64), *listed]))
-    for at in range(0, len(wanted), PAGES_PER_REGENERATION):
-        part = wanted[at : at + PAGES_PER_REGENERATION]
-        pages = regenerate(codes_at(part))
+    if not len(wanted):
+        return found
+    codes = codes_at(wanted)
+    parts = codes.counts.sum(axis=1, dtype=np.int64).cumsum() // VECTORS_PER_REGENERATION
+    for part in np.unique(parts):
+        mine = np.flatnonzero(parts == part)
+        pages, first, last = regenerate(codes.take(mine)), wanted[mine[0]], wanted[mine[-1]]
         for q, positions in enumerate(listed):
-            mine = np.flatnonzero((positions >= part[0]) & (positions <= part[-1]))
-            if len(mine):
-                rows = np.searchsorted(part, positions[mine])
-                first, last = queries.offsets[q : q + 2]
-                scores[q][mine] = maxsim(
-                    queries.vectors[first:last],
-                    np.array([0, last - first]),
+            asked = np.flatnonzero((positions >= first) & (positions <= last))
+            if len(asked):
+                rows = np.searchsorted(wanted[mine], positions[asked])
+                tokens = queries.slice(q, q + 1)
+                scores[q][asked] = maxsim(
+                    tokens.vectors,
+                    tokens.offsets,
                     pages.vectors,
                     pages.offsets[rows],
                     pages.offsets[rows + 1],

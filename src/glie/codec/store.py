@@ -112,9 +112,10 @@ def check_place(folder: Path) -> None:
 
 def shipped(encoder: Mapping[str, Any]) -> Codec | None:
     """The packaged codec of an encoder."""
-    place = resources.files("glie.codec").joinpath("shipped", str(encoder["name"]))
-    if not place.is_dir():
+    place = resources.files("glie.codec").joinpath("shipped")
+    if encoder["name"] not in [folder.name for folder in place.iterdir()]:
         return None
+    place = place.joinpath(str(encoder["name"]))
     files = {name: place.joinpath(name).read_bytes() for name in (CONFIG, WEIGHTS)}
     codec = from_files(files, f"the codec shipped for {encoder['name']}")
     assert codec.encoder is not None

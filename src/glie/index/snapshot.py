@@ -125,7 +125,7 @@ class Snapshot:
                 yield CodeBlock(segment.codes.vectors, segment.codes.counts, first, rows)
 
     def codes_at(self, positions: Ints) -> Codes:
-        """The stored codes of some pages, in ascending order of position."""
+        """The stored codes of some pages, at least one, in ascending order of position."""
         parts = []
         numbers = np.searchsorted(self.bounds, positions, side="right") - 1
         for number in np.unique(numbers):

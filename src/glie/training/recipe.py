@@ -12,7 +12,7 @@ class Recipe:
     """The settings of a fit. As they stand here, they are the paper's."""
 
     epochs: int | None = 100  # rounds over the queries; None: as many as make up `steps`
-    steps: int = 800
+    steps: int = 600
     learning_rate: float = 2e-4
     weight_decay: float = 1e-4
     final_rate: float = 0.05  # of the learning rate, where its cosine ends
@@ -40,7 +40,7 @@ class Recipe:
     average: float = 0.0  # how much of the running average of the weights a step keeps; 0: none
     # how the result is chosen
     holdout: float = 0.1  # of the queries
-    measurements: int = 8  # of the holdout, over the fit
+    measurements: int = 6  # of the holdout, over the fit
 
     def __post_init__(self) -> None:
         numbers = ("epochs", "steps", "batch", "negatives", "pool", "width", "depth")

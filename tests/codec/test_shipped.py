@@ -1,0 +1,31 @@
+"""The codec that comes with the package fits its encoder, and is small."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+import glie
+from glie.encoders import load_encoder
+
+
+def test_the_shipped_codec() -> None:
+    encoder = load_encoder()
+    codec = glie.Codec.shipped({"name": encoder.name, "revision": encoder.revision})
+    assert codec is not None
+    assert (codec.k, codec.dim) == (4, 128)
+    assert codec.fitted is not None
+    assert {budget.k for budget in codec.fitted.budgets} == {2, 4, 8, 16, 32, 64}
+    folder = Path(glie.__file__).parent / "codec" / "shipped"
+    assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) <= 2_000_000
+    text = "Capital expenditure in 2018 was 1,577 million dollars, most of it for new stores."
+    pages = glie.Pages(encoder.encode_pages([text]))
+    made = codec.regenerate(codec.compress(pages))
+    np.testing.assert_array_equal(made.lengths, pages.lengths)
+
+
+def test_another_revision_has_none() -> None:
+    assert glie.Codec.shipped({"name": "minilm", "revision": "other"}) is None
+    assert glie.Codec.shipped({"name": "colpali", "revision": None}) is None
+    assert glie.Codec.shipped({"name": "../shipped/minilm", "revision": None}) is None
