@@ -190,8 +190,8 @@ def test_scans_without_ocr_are_counted(run: Run, documents: Path) -> None:
         (["evaluate", "reports", "--k", "2,x"], "--k: expected numbers like 2,4,8"),
         (["evaluate", "reports", "--codec", "none"], "none: no such folder"),
         (["index", "reports", "--to", "y.glie", "--codec", "none"], "none: no such folder"),
-        (["index", "reports", "--to", "x.glie", "--codec", "free"], "it has its codec already"),
-        (["fit", "reports", "--to", "reports"], "reports: not empty and not a codec"),
+        (["index", "reports", "--to", "x.glie", "--codec", "free"], "it has another codec"),
+        (["fit", "set", "--to", "reports"], "reports: not empty and not a codec"),
         (["fit", "reports", "--to", "y.codec"], "corpus.jsonl: missing"),
         (["fit", "reports", "--to", "y.codec", "--recipe", "x"], "expected one of default, paper"),
         (["fit", "reports", "--to", "y.codec", "--k", "0"], "numbers of at least 1"),
@@ -202,12 +202,14 @@ def test_errors_are_one_line(run: Run, documents: Path, arguments: list[str], me
     run("index", "reports", "--to", "x.glie")
     glie.Index.create("plain.glie").add(glie.Pages(make_arrays(1)))
     glie.Index.create("strange.glie", encoder="gone").add(glie.Pages(make_arrays(1)))
+    write_set(Path("set"))
     done = run(*arguments)
     assert done.code == 1
     assert done.err.startswith("glie: ")
     assert message in done.err
     assert done.err.count("\n") == 1
     assert not Path("y.glie").exists()
+    assert not Path("y.codec").exists()
 
 
 @pytest.mark.parametrize(

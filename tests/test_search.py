@@ -89,6 +89,7 @@ def test_many_regenerated_pages_in_parts(
     queries = make_arrays(5, seed=6)
     whole = fitted_index.search(queries, top=20)
     monkeypatch.setattr(glie.search, "VECTORS_PER_REGENERATION", 70)
+    monkeypatch.setattr(glie.search, "PAGES_PER_REGENERATION", 8)
     parts = fitted_index.search(queries, top=20)
     assert [(hits.ids, hits.scores) for hits in whole] == [(h.ids, h.scores) for h in parts]
 

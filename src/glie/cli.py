@@ -106,7 +106,7 @@ def index_documents(
         int | None,
         typer.Option(
             help="Vectors stored a page, 260 bytes each: 4 for a kilobyte, 16 for dense pages.",
-            show_default="4",
+            show_default="4, or the codec's",
         ),
     ] = None,
     encoder: Annotated[
@@ -136,8 +136,8 @@ def index_documents(
                 f"{to}: it stores k={index.codec.k} vectors a page, not {k}; make a new index for "
                 "another k"
             )
-        if codec is not None:
-            raise InputError(f"{to}: it has its codec already; make a new index for another")
+        if codec is not None and not _codec(codec).at(index.codec.k).same_as(index.codec):
+            raise InputError(f"{to}: it has another codec; make a new index for this one")
         engine = _encoder_of(index, encoder)
     else:
         from glie.ingest import found_documents
@@ -338,7 +338,7 @@ def info(
 
 def _codec_line(index: glie.Index, facts: glie.IndexInfo) -> str:
     line = f"k = {facts.k}" + (f", D = {facts.dim}" if facts.dim else "")
-    if index.codec.fitted is None:
+    if index.codec.refiner is None:
         return f"{line}, normalised k-means"
     stages = "fitted, two stages" if index.codec.decoder else "fitted, one stage"
     return f"{line}, {stages} ({size(facts.codec_bytes)} besides the lines below)"
@@ -365,7 +365,7 @@ def fit(
 ) -> None:
     """Fit a codec on pages and questions: better codes than clustering, at the same size.
 
-    A tenth of the questions is held out and decides: what does not help is not kept. Ctrl-C
+    A part of the questions is held out and decides: what does not help is not kept. Ctrl-C
     keeps the best so far.
     """
     from glie.codec.store import check_place
@@ -373,10 +373,15 @@ def fit(
     from glie.training.fit import check_ready
     from glie.training.recipe import recipe_of
 
-    budgets, chosen = _budgets(k), recipe_of(recipe)
+    # what can be wrong is found before minutes of work, not after
     check_ready()
-    check_place(to)  # before minutes of work, not after
+    budgets, chosen = _budgets(k), recipe_of(recipe)
+    for budget in budgets:
+        glie.CodecConfig(k=budget, seed=seed)
+    if epochs is not None:
+        chosen = dataclasses.replace(chosen, epochs=epochs)
     loaded = [load_pages(path) if no_queries else load(path) for path in datasets]
+    check_place(to)
     _say_left_out(loaded)
     engine = _load_encoder(encoder)
     with status_line("encoding") as say:
@@ -388,7 +393,6 @@ def fit(
             None if no_queries else relevant,
             budgets,
             recipe=chosen,
-            epochs=epochs,
             seed=seed,
             encoder={"name": engine.name, "revision": engine.revision},
             progress=show,
@@ -417,10 +421,12 @@ def _print_fit(codec: glie.Codec, to: Path) -> None:
     )
     print(f"nDCG@5 on {count(notes['held_out'], 'question')} held out:")
     table = rich.table.Table(box=None, pad_edge=False)
-    for heading in ("k", "normalised k-means", "single stage", "regenerated", "kept"):
+    for heading in ("k", "normalised k-means", "one stage", "two stages", "kept"):
         table.add_column(heading, justify="right")
     for budget in codec.fitted.budgets:
-        kept = "fitted" if budget.cascade_pays else "normalised k-means: fitting did not help"
+        kept = "refined, regenerated" if budget.step else "refined, not regenerated"
+        if not budget.cascade_pays:
+            kept = "normalised k-means: fitting did not help"
         table.add_row(
             str(budget.k),
             f"{budget.free:.3f}",

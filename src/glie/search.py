@@ -20,6 +20,7 @@ Floats = npt.NDArray[np.float32]
 
 SHORTLIST = 20  # pages regenerated a query: more cost time and bring little
 SCORES_PER_BLOCK = 4_000_000  # 16 MB of scores at a time, whatever the size of the index
+PAGES_PER_REGENERATION = 4096
 VECTORS_PER_REGENERATION = 65_536  # 34 MB of them at a time, at D = 128
 
 
@@ -125,25 +126,14 @@ def _rescored(
     scores = [found_scores.copy() for found_scores in found.scores]
     # A page on several shortlists is regenerated once, with those that ask for it.
     wanted = np.unique(np.concatenate([np.empty(0, np.int64), *listed]))
-    if not len(wanted):
-        return found
-    codes = codes_at(wanted)
-    parts = codes.counts.sum(axis=1, dtype=np.int64).cumsum() // VECTORS_PER_REGENERATION
-    for part in np.unique(parts):
-        mine = np.flatnonzero(parts == part)
-        pages, first, last = regenerate(codes.take(mine)), wanted[mine[0]], wanted[mine[-1]]
-        for q, positions in enumerate(listed):
-            asked = np.flatnonzero((positions >= first) & (positions <= last))
-            if len(asked):
-                rows = np.searchsorted(wanted[mine], positions[asked])
-                tokens = queries.slice(q, q + 1)
-                scores[q][asked] = maxsim(
-                    tokens.vectors,
-                    tokens.offsets,
-                    pages.vectors,
-                    pages.offsets[rows],
-                    pages.offsets[rows + 1],
-                )[0]
+    for at in range(0, len(wanted), PAGES_PER_REGENERATION):
+        some = wanted[at : at + PAGES_PER_REGENERATION]
+        codes = codes_at(some)
+        parts = codes.counts.sum(axis=1, dtype=np.int64).cumsum() // VECTORS_PER_REGENERATION
+        for part in np.unique(parts):
+            mine = np.flatnonzero(parts == part)
+            pages = regenerate(codes.take(mine))
+            _score(queries, listed, some[mine], pages, scores)
     ranked = []
     for q, positions in enumerate(found.positions):
         order = np.arange(len(positions))
@@ -157,6 +147,24 @@ def _rescored(
         seconds=found.cost.seconds + time.perf_counter() - began,
     )
     return Ranking(ranked, scores, cost)
+
+
+def _score(
+    queries: Queries, listed: list[Ints], positions: Ints, pages: Pages, scores: list[Floats]
+) -> None:
+    """Fill in the scores of those listed pages that are at these, consecutive, positions."""
+    for q, mine in enumerate(listed):
+        asked = np.flatnonzero((mine >= positions[0]) & (mine <= positions[-1]))
+        if len(asked):
+            rows = np.searchsorted(positions, mine[asked])
+            tokens = queries.slice(q, q + 1)
+            scores[q][asked] = maxsim(
+                tokens.vectors,
+                tokens.offsets,
+                pages.vectors,
+                pages.offsets[rows],
+                pages.offsets[rows + 1],
+            )[0]
 
 
 def best_first(scores: Floats, top: int) -> Ints:

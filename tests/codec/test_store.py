@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import xxhash
 
 import glie
 from tests.codec.networks import random_codec
@@ -93,6 +94,14 @@ def test_weights_must_fit_together(tmp_path: Path) -> None:
     random_codec(16, 0).save(tmp_path)
     path = tmp_path / "model.safetensors"
     tensors = safetensors.numpy.load_file(path)
+    config = tmp_path / "config.json"
+
+    def save(changed: dict[str, Any]) -> None:
+        """Other weights, which the settings name as theirs."""
+        safetensors.numpy.save_file(changed, path)
+        digest = f"{xxhash.xxh3_64_intdigest(path.read_bytes()):016x}"
+        config.write_text(json.dumps({**json.loads(config.read_text()), "weights": digest}))
+
     for name, wrong in (
         ("decoder.step", np.zeros((3, 3), np.float16)),
         ("refiner.query", np.zeros((16, 3), np.float16)),
@@ -100,12 +109,51 @@ def test_weights_must_fit_together(tmp_path: Path) -> None:
         ("refiner.value", tensors["refiner.value"].astype(np.float32)),
         ("decoder.up", np.zeros((), np.float16)),
     ):
-        safetensors.numpy.save_file({**tensors, name: wrong}, path)
+        save({**tensors, name: wrong})
         with pytest.raises(glie.CodecError, match="damaged: weights"):
             glie.Codec.load(tmp_path)
-    safetensors.numpy.save_file({"other": tensors["decoder.up"]}, path)
+    save({"other": tensors["decoder.up"]})
     with pytest.raises(glie.CodecError, match="missing or unknown"):
         glie.Codec.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("cascade", "false"),
+        ("encoder", {}),
+        ("encoder", {"name": "x", "revision": [1]}),
+        ("weights", "0" * 16),
+        ("dim", 17),
+        ("budgets", []),
+        *(
+            ("budgets", [{"k": 4, "free": 0.1, "single_stage": 0.2, "cascade": 0.3, **wrong}])
+            for wrong in (
+                *({"k": 0}, {"k": "4"}, {"step": float("nan")}, {"step": 1e30}, {"step": "1"}),
+                *({"cascade": "9"}, {"free": None}, {"other": 1}),
+            )
+        ),
+    ],
+)
+def test_settings_are_checked(tmp_path: Path, key: str, value: object) -> None:
+    random_codec(16, 0).save(tmp_path)
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), key: value}))
+    with pytest.raises(glie.CodecError, match="damaged"):
+        glie.Codec.load(tmp_path)
+
+
+def test_a_save_that_was_cut_off(tmp_path: Path) -> None:
+    """New weights under old settings are told apart, and saving again mends it."""
+    random_codec(16, 0).save(tmp_path)
+    before = (tmp_path / "config.json").read_bytes()
+    random_codec(16, 1).save(tmp_path)
+    (tmp_path / "config.json").write_bytes(before)
+    (tmp_path / "config.json.new").write_bytes(b"{")
+    with pytest.raises(glie.CodecError, match="is not the file that"):
+        glie.Codec.load(tmp_path)
+    random_codec(16, 1).save(tmp_path)
+    assert glie.Codec.load(tmp_path).fitted is not None
 
 
 def test_no_codec_there(tmp_path: Path) -> None:

@@ -104,9 +104,9 @@ def test_without_questions() -> None:
 
 def test_pseudo_queries_find_their_pages() -> None:
     pages = glie.Pages(make_arrays(12, dim=64))
-    queries, owners = pseudo_queries(pages, 30, np.random.default_rng(0))
+    queries, owners = pseudo_queries(pages, np.arange(2, 12), 30, np.random.default_rng(0))
     assert len(queries) == len(owners) == 30
-    assert sorted({owner for (owner,) in owners}) == list(range(12))  # every page has its turn
+    assert sorted({owner for (owner,) in owners}) == list(range(2, 12))  # each has its turn
     found = [int(np.argmax([(q @ page.T).max(axis=1).sum() for page in pages])) for q in queries]
     assert np.mean([f == owner for f, (owner,) in zip(found, owners, strict=True)]) > 0.9
     assert max(float((q @ pages[owner].T).max()) for q, (owner,) in zip(queries, owners, strict=True)) < 0.98  # fmt: skip
@@ -147,7 +147,6 @@ def test_the_paper_s_recipe() -> None:
             "vary": False,
             "average": 0.0,
             "pull": 0.0,
-            "reach": 0.0,
             "jitter": 0.0,
         },
     } == dataclasses.asdict(PAPER)
@@ -195,7 +194,10 @@ def test_varied_pages_are_stretches_of_real_ones() -> None:
     [
         ({"pages": [np.eye(4)]}, "expected glie.Pages, found list"),
         ({"pages": glie.Pages([np.eye(4)] * 3)}, "3 pages; at least 4"),
-        ({"relevant": None}, "relevant: missing"),
+        ({"relevant": None}, "relevant: expected, for each query, a list of page ids"),
+        ({"relevant": [3] * 30}, "expected a list of ids, found 3"),
+        ({"seed": -1}, "seed: expected a whole number"),
+        ({"k": 2.5}, "k: expected a number or a list"),
         ({"relevant": [["0"]]}, "1 lists of page ids for 30 queries"),
         ({"relevant": [["0"]] * 29 + [["nope"]]}, "page 'nope' is not in the pages"),
         ({"relevant": ["0"] * 30}, "expected a list of ids, found '0'"),

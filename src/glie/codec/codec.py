@@ -75,7 +75,7 @@ class Codec:
             return self.fitted.refiner if budget.cascade_pays else None
         return self.fitted.single_stage if budget.single_stage_pays else None
 
-    @property
+    @functools.cached_property
     def decoder(self) -> Decoder | None:
         """What regenerates a page; None where that was not found to help."""
         if self.fitted is None or not self.cascade:
@@ -84,6 +84,12 @@ class Codec:
         if not budget.cascade_pays or not budget.step:
             return None
         return with_steps(self.fitted.decoder, budget.step)
+
+    def same_as(self, other: Codec) -> bool:
+        """Whether two codecs give the same codes and regenerate the same pages."""
+        from glie.codec.store import to_files
+
+        return to_files(self) == to_files(other)
 
     @property
     def single_stage(self) -> Codec:

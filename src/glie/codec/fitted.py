@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from glie.codec.config import CodecConfig
 from glie.codec.decoder import FEATURES, Decoder
 from glie.codec.refiner import HEADS, Refiner
 from glie.errors import InputError
@@ -26,6 +27,13 @@ class Budget:
     single_stage: float  # the best refined code, searched in one stage
     cascade: float  # the best refined code with regeneration of the shortlist
     step: float = 1.0  # the share of the decoder's steps that was best; 0: no regeneration
+
+    def __post_init__(self) -> None:
+        CodecConfig(k=self.k)
+        for name in ("free", "single_stage", "cascade", "step"):
+            value = getattr(self, name)
+            if type(value) not in (int, float) or not 0 <= value <= 1:
+                raise InputError(f"budget {self.k}: {name}: expected 0 to 1, found {value!r}")
 
     @property
     def cascade_pays(self) -> bool:
@@ -62,11 +70,6 @@ class Fitted:
     @property
     def dim(self) -> int:
         return int(self.refiner.query.shape[0])
-
-    @property
-    def parameters(self) -> int:
-        """Of one refiner and the decoder, which is what a page passes through."""
-        return sum(int(array.size) for array in (*self.refiner, *self.decoder))
 
     def budget(self, k: int) -> Budget:
         """The measured budget nearest to k, by ratio."""

@@ -10,9 +10,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import xxhash
+
 from glie.codec.codec import Codec
 from glie.codec.config import CodecConfig
-from glie.codec.fitted import Budget, Fitted, same_encoder
+from glie.codec.fitted import Budget, Fitted, encoder_entry, same_encoder
 from glie.errors import CodecError, InputError, MissingExtraError
 
 CONFIG = "config.json"
@@ -30,14 +32,16 @@ def to_files(codec: Codec) -> dict[str, bytes]:
         return {CONFIG: _json(settings)}
     from safetensors.numpy import save
 
+    weights = save(fitted.tensors())
     settings |= {
         "dim": fitted.dim,
+        "weights": f"{xxhash.xxh3_64_intdigest(weights):016x}",
         "cascade": codec.cascade,
         "encoder": fitted.encoder,
         "budgets": [vars(budget) for budget in fitted.budgets],
         "notes": fitted.notes,
     }
-    return {CONFIG: _json(settings), WEIGHTS: save(fitted.tensors())}
+    return {CONFIG: _json(settings), WEIGHTS: weights}
 
 
 def from_files(files: Mapping[str, bytes], place: str) -> Codec:
@@ -56,15 +60,17 @@ def from_files(files: Mapping[str, bytes], place: str) -> Codec:
     try:
         if "dim" not in settings:
             return Codec(config=CodecConfig.from_dict(settings))
-        dim, cascade = settings.pop("dim"), bool(settings.pop("cascade"))
+        dim, cascade, weights = (settings.pop(name) for name in ("dim", "cascade", "weights"))
         rest = {
             "budgets": tuple(Budget(**budget) for budget in settings.pop("budgets")),
-            "encoder": settings.pop("encoder"),
+            "encoder": encoder_entry(settings.pop("encoder")),
             "notes": settings.pop("notes"),
         }
+        if weights != f"{xxhash.xxh3_64_intdigest(files[WEIGHTS]):016x}":
+            raise InputError(f"{WEIGHTS} is not the file that {CONFIG} names")
         fitted = _fitted(files[WEIGHTS], rest)
-        if fitted.dim != dim or not fitted.budgets:
-            raise InputError(f"{CONFIG} and {WEIGHTS} do not belong together")
+        if fitted.dim != dim or not fitted.budgets or type(cascade) is not bool:
+            raise InputError(f"{CONFIG} does not describe {WEIGHTS}")
         return Codec(config=CodecConfig.from_dict(settings), fitted=fitted, cascade=cascade)
     except KeyError as error:
         raise CodecError(f"{place}: damaged: {error} is missing") from None
@@ -88,8 +94,7 @@ def save(codec: Codec, folder: Path) -> None:
     files = to_files(codec)
     check_place(folder)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, data in files.items():
+        for name, data in sorted(files.items(), reverse=True):  # the weights, then what names them
             new = folder / f"{name}.new"
             new.write_bytes(data)
             new.replace(folder / name)
@@ -100,20 +105,26 @@ def save(codec: Codec, folder: Path) -> None:
 
 
 def check_place(folder: Path) -> None:
-    """A codec may be written where nothing is, or in place of another."""
-    if folder.exists() and not folder.is_dir():
+    """Make the folder, unless something that is no codec lies there."""
+    if folder.is_file():
         raise CodecError(f"{folder}: a file; a codec is a folder")
-    if folder.exists() and any(folder.iterdir()):
-        try:
-            load(folder)
-        except CodecError:
-            raise CodecError(f"{folder}: not empty and not a codec; choose another name") from None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # what an interrupted save leaves does not count
+        others = {path.name for path in folder.iterdir() if not path.name.endswith(".new")}
+        found = json.loads((folder / CONFIG).read_bytes())["format"] if others else FORMAT
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        found = None
+    except OSError as error:
+        raise CodecError(f"{folder}: cannot be written: {error.strerror}") from None
+    if found != FORMAT:
+        raise CodecError(f"{folder}: not empty and not a codec; choose another name")
 
 
 def shipped(encoder: Mapping[str, Any]) -> Codec | None:
     """The packaged codec of an encoder."""
     place = resources.files("glie.codec").joinpath("shipped")
-    if encoder["name"] not in [folder.name for folder in place.iterdir()]:
+    if not place.is_dir() or encoder["name"] not in [entry.name for entry in place.iterdir()]:
         return None
     place = place.joinpath(str(encoder["name"]))
     files = {name: place.joinpath(name).read_bytes() for name in (CONFIG, WEIGHTS)}
@@ -152,7 +163,10 @@ def write_card(codec: Codec, folder: Path) -> None:
         ]
         lines += ["", "nDCG@5 on the questions held out of the fit."]
     lines += ["", "```python", 'codec = glie.Codec.from_pretrained("this/repository")', "```", ""]
-    (folder / CARD).write_text("\n".join(lines), encoding="utf-8")
+    try:
+        (folder / CARD).write_text("\n".join(lines), encoding="utf-8")
+    except OSError as error:
+        raise CodecError(f"{folder / CARD}: cannot be written: {error.strerror}") from None
 
 
 def from_hub(name: str, **hub: Any) -> Codec:

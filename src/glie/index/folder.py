@@ -22,9 +22,9 @@ import filelock
 
 from glie.codec.codec import Codec
 from glie.codec.config import CodecConfig
+from glie.codec.fitted import encoder_entry
 from glie.codec.store import CONFIG, WEIGHTS, from_files, to_files
 from glie.errors import (
-    CodecError,
     CorruptIndexError,
     IndexFolderError,
     InputError,
@@ -116,8 +116,12 @@ class Manifest:
         for value in (self.codec, self.encoder or {}):
             if not isinstance(value, dict):
                 raise TypeError(f"expected an object, found {value!r}")
-        if self.encoder is not None and not isinstance(self.encoder.get("name"), str):
-            raise TypeError(f"expected the name of an encoder, found {self.encoder!r}")
+        try:
+            encoder_entry(self.encoder)
+        except InputError as error:
+            raise TypeError(str(error)) from None
+        if self.encoder is not None and "revision" not in self.encoder:
+            raise TypeError(f"expected an encoder's revision, found {self.encoder!r}")
 
 
 def _digest(body: Mapping[str, Any]) -> str:
@@ -155,7 +159,9 @@ class Folder:
                 "another name"
             )
         # what an interrupted creation leaves does not count
-        leftovers = {SEGMENTS, CODEC, LOCK, WRITER, MANIFEST + ".new"}
+        leftovers = {SEGMENTS, LOCK, WRITER, MANIFEST + ".new"}
+        if (self.path / SEGMENTS).is_dir() and (self.path / LOCK).exists():
+            leftovers.add(CODEC)  # which alone may be someone's saved codec
         if self.path.exists() and any(p.name not in leftovers for p in self.path.iterdir()):
             raise IndexFolderError(f"{self.path}: not empty and not an index; choose another name")
         try:
@@ -191,7 +197,7 @@ class Folder:
             return from_files(files, str(folder))
         except OSError as error:
             raise damaged(self.path / CODEC, f"it cannot be read: {error.strerror}") from None
-        except (InputError, CodecError) as error:
+        except InputError as error:
             raise damaged(self.path, str(error)) from None
 
     @contextlib.contextmanager

@@ -169,8 +169,11 @@ class Index:
     def refresh(self) -> None:
         """Show the latest committed state."""
         if Manifest.read(self.path) != self._state.manifest:
+            before = self._state.manifest.codec
             self._state = Snapshot.latest(self._folder, self._state)
             self._ids = None
+            if self._state.manifest.codec != before:  # the folder was made anew
+                self.codec = self._folder.codec(self._state.manifest)
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from glie.codec.anchors import MAX_VECTORS
 from glie.pages import Floats, Pages
 
 SHORTEST = 0.4  # of a page
@@ -23,7 +24,7 @@ def varied(pages: Pages, rng: np.random.Generator) -> Pages:
     for page in range(len(pages)):
         rows = _stretch(pages[page], rng)
         if joined[page]:
-            rows = np.concatenate([rows, _stretch(pages[int(others[page])], rng)])
+            rows = np.concatenate([rows, _stretch(pages[int(others[page])], rng)])[:MAX_VECTORS]
         arrays.append(rows)
     offsets = np.cumsum([0] + [len(rows) for rows in arrays], dtype=np.int64)
     return Pages.packed(np.concatenate(arrays), offsets, pages.ids)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 Ints = npt.NDArray[np.int64]
 
+STEPS_PER_REPORT = 10
+
 
 @dataclasses.dataclass(frozen=True)
 class FitStep:
@@ -63,13 +65,15 @@ def fit(
     `queries` are (m, D) arrays of unit vectors, or Queries; `relevant[i]` lists the ids of the
     pages that answer query i. Without queries, they are made of page vectors. `k` is a budget or
     a list of them, which one codec then serves. `encoder` names what made the vectors, so that
-    the codec is not used with another's. Nothing that a tenth of the queries, held out, did not
+    the codec is not used with another's. Nothing that a fifth of the queries, held out, did not
     confirm is kept: where fitting did not help, the codec is normalised k-means.
 
     The same inputs, seed and thread count give the same weights. Interrupted, it keeps the best
     so far.
     """
     check_ready()
+    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
+        raise InputError(f"seed: expected a whole number of at least 0, found {seed!r}")
     chosen = recipe_of(recipe)
     if epochs is not None:
         chosen = dataclasses.replace(chosen, epochs=epochs)
@@ -80,7 +84,7 @@ def fit(
     if queries is None:
         if relevant is not None:
             raise InputError("relevant: given without queries; give both, or neither")
-        asked, answers = pseudo_queries(pages, len(pages), rng)
+        asked, answers = pseudo_queries(pages, np.arange(len(pages)), len(pages), rng)
     else:
         asked, answers = _checked_queries(pages, queries, relevant)
     codes = {budget: Codec(budget).compress(pages) for budget in budgets}
@@ -139,13 +143,14 @@ class _Fitter:
 
         self.recipe, self.progress = recipe, progress
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        self.rng = np.random.default_rng(seed)
+        # streams of their own: what is drawn here must not repeat what was drawn for the holdout
+        self.rng, born = (np.random.default_rng([seed, stream]) for stream in (1, 2))
         self.generator = torch.Generator(self.device).manual_seed(seed)
         self.pages, self.codes, self.budgets = pages, codes, list(codes)
-        # made-up queries are made anew each epoch, so none need be kept to fit on
+        # made-up queries are made anew each epoch, of pages that no held-out one asks for
         self.queries = [] if made else [queries[int(query)] for query in trained]
         self.answers = [] if made else [answers[int(query)] for query in trained]
-        self.pseudo = len(trained) if made else 0
+        self.owners = np.array([answers[int(q)][0] for q in trained] if made else [], np.int64)
         self.epoch: _Epoch | None = None
         self.holdout: Holdout = Holdout(
             pages,
@@ -153,7 +158,6 @@ class _Fitter:
             [answers[int(query)] for query in held],
             codes,
         )
-        born = np.random.default_rng(seed)
         network = new_decoder(pages.dim, born, width=recipe.width, depth=recipe.depth)
         self.refiner = Refiner(*map(self._parameter, new_refiner(pages.dim, born)))
         self.decoder = Decoder(*map(self._parameter, network))
@@ -163,9 +167,8 @@ class _Fitter:
             torch.randn(recipe.directions, pages.dim, generator=self.generator, device=self.device),
             dim=-1,
         )
-        self.epoch_steps = math.ceil((len(self.queries) + self.pseudo) / recipe.batch)
-        epochs = recipe.epochs or math.ceil(recipe.steps / self.epoch_steps)
-        self.steps = self.epoch_steps * epochs
+        self.epoch_steps = math.ceil(len(trained) / recipe.batch)
+        self.steps = recipe.epochs * self.epoch_steps if recipe.epochs else recipe.steps
         self.optimizer = torch.optim.AdamW(
             self.parameters, lr=recipe.learning_rate, weight_decay=recipe.weight_decay
         )
@@ -179,7 +182,8 @@ class _Fitter:
         self.single_stage: dict[int, float] = {}
         self.cascade: dict[int, float] = {}
         self.best_single: tuple[float, dict[int, float], Refiner] | None = None
-        self.best_cascade: tuple[float, Refiner, Decoder] | None = None
+        self.best_cascade: tuple[float, dict[int, float], Refiner, Decoder] | None = None
+        self._measure()  # something to keep, whenever the fit is interrupted
 
     def _parameter(self, array: npt.NDArray[np.float32]) -> Any:
         import torch
@@ -188,25 +192,23 @@ class _Fitter:
 
     def run(self) -> None:
         """All epochs, measuring at even intervals and at the end."""
+        every = math.ceil(self.steps / self.recipe.measurements)
+        losses: dict[str, float] = {}
         try:
-            self._measure()
-            every = max(1, self.steps // self.recipe.measurements)
-            losses: dict[str, float] = {}
             while self.steps_done < self.steps:
                 self.epoch = self._next_epoch()
                 order = self.rng.permutation(len(self.epoch.answers))
-                for at in range(0, len(order), self.recipe.batch):
+                for at in range(0, len(order), self.recipe.batch)[: self.steps - self.steps_done]:
                     for name, loss in self._step(order[at : at + self.recipe.batch]).items():
                         losses[name] = losses.get(name, 0.0) + loss
                     self.steps_done += 1
-                    last = self.steps_done == self.steps
-                    measured = last or self.steps_done % every == 0
+                    measured = self.steps_done == self.steps or self.steps_done % every == 0
                     if measured:
                         self._measure()
-                    if measured or self.steps_done % 10 == 0:
-                        since = self.steps_done % 10 or 10
+                    if measured or self.steps_done % STEPS_PER_REPORT == 0:
+                        since = self.steps_done % STEPS_PER_REPORT or STEPS_PER_REPORT
                         self._report({name: loss / since for name, loss in losses.items()})
-                    if self.steps_done % 10 == 0:
+                    if self.steps_done % STEPS_PER_REPORT == 0:
                         losses = {}
         except KeyboardInterrupt:
             self.interrupted = True
@@ -215,13 +217,13 @@ class _Fitter:
         from glie.training.batches import Corpus
 
         recipe, pages, codes = self.recipe, self.pages, self.codes
-        if self.epoch is not None and not recipe.vary and not self.pseudo:
+        if self.epoch is not None and not recipe.vary and not len(self.owners):
             return self.epoch
         if recipe.vary:
             pages = varied(pages, self.rng)
             seed = int(self.rng.integers(2**31))
             codes = {k: Codec(config=CodecConfig(k=k, seed=seed)).compress(pages) for k in codes}
-        made, owners = pseudo_queries(pages, self.pseudo, self.rng)
+        made, owners = pseudo_queries(pages, self.owners, len(self.owners), self.rng)
         queries, answers = Queries([*self.queries, *made]), [*self.answers, *owners]
         negatives = {
             k: hard_negatives(queries, answers, code, recipe.pool) for k, code in codes.items()
@@ -274,7 +276,7 @@ class _Fitter:
         if self.best_single is None or single > self.best_single[0]:
             self.best_single = single, self.single_stage, refiner
         if self.best_cascade is None or cascade > self.best_cascade[0]:
-            self.best_cascade = cascade, refiner, decoder
+            self.best_cascade = cascade, self.cascade, refiner, decoder
 
     def _report(self, losses: dict[str, float]) -> None:
         epoch = -(-self.steps_done // self.epoch_steps)
@@ -296,11 +298,13 @@ class _Fitter:
         assert self.best_single is not None
         assert self.best_cascade is not None
         _, single, single_refiner = self.best_single
-        _, refiner, decoder = self.best_cascade
-        cascade = self.holdout.best_steps(refiner, decoder)
-        budgets = tuple(
-            Budget(k, self.holdout.free[k], single[k], *cascade[k]) for k in self.budgets
-        )
+        _, cascade, refiner, decoder = self.best_cascade
+        try:
+            steps = self.holdout.best_steps(refiner, decoder)
+        except KeyboardInterrupt:  # of one who cannot wait: as they were measured
+            self.interrupted = True
+            steps = {k: (score, 1.0) for k, score in cascade.items()}
+        budgets = tuple(Budget(k, self.holdout.free[k], single[k], *steps[k]) for k in self.budgets)
         return Fitted(refiner, decoder, single_refiner, budgets, encoder)
 
 
@@ -318,6 +322,8 @@ def _mean(scores: Mapping[int, float]) -> float:
 
 
 def _checked_budgets(k: int | Iterable[int]) -> list[int]:
+    if not isinstance(k, (int, Iterable)) or isinstance(k, str):
+        raise InputError(f"k: expected a number or a list of numbers, found {k!r}")
     budgets = sorted({CodecConfig(k=budget).k for budget in ([k] if isinstance(k, int) else k)})
     if not budgets:
         raise InputError("k: expected a number or a list of numbers, found an empty list")
@@ -339,8 +345,10 @@ def _checked_queries(
 ) -> tuple[Queries, list[list[int]]]:
     """The queries that have an answer among the pages, and the rows of their answers."""
     asked = Queries.of(queries)
-    if relevant is None:
-        raise InputError("relevant: missing; expected, for each query, the ids of its pages")
+    if not isinstance(relevant, Sequence):
+        raise InputError(
+            f"relevant: expected, for each query, a list of page ids, found {relevant!r}"
+        )
     if len(relevant) != len(asked):
         raise InputError(
             f"relevant: found {len(relevant)} lists of page ids for {len(asked)} queries; expected "
@@ -353,7 +361,7 @@ def _checked_queries(
     rows = {page_id: row for row, page_id in enumerate(pages.ids)}
     answers: list[list[int]] = []
     for query, ids in zip(asked.ids, relevant, strict=True):
-        if isinstance(ids, str):
+        if isinstance(ids, str) or not isinstance(ids, Iterable):
             raise IdError(f"relevant, query {query!r}: expected a list of ids, found {ids!r}")
         try:
             answers.append(sorted({rows[page_id] for page_id in ids}))
@@ -372,7 +380,7 @@ def _split(answers: list[list[int]], share: float, rng: np.random.Generator) -> 
     """Queries to fit on and queries held out. Those that ask for a page which a held-out one asks
     for are not fitted on, as long as half of the rest remain."""
     order = rng.permutation(len(answers))
-    held = order[: max(1, round(share * len(order)))]
+    held = order[: min(max(1, round(share * len(order))), len(order) - 1)]
     rest = order[len(held) :]
     taken = {row for query in held for row in answers[query]}
     apart = np.array([q for q in rest if taken.isdisjoint(answers[q])], dtype=np.int64)

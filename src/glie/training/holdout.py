@@ -48,10 +48,11 @@ class Holdout:
         best = {}
         for k, free in self.codes.items():
             codes = refined(refiner, free, self.pages)
-            best[k] = max(
+            tried = [
                 (self._ndcg(codes, with_steps(decoder, share) if share else None), share)
                 for share in SHARES
-            )
+            ]
+            best[k] = max(tried, key=lambda found: (found[0], -found[1]))  # of equals, the shorter
         return best
 
     def _ndcg(self, codes: Codes, decoder: Decoder | None) -> float:

@@ -56,7 +56,6 @@ def chamfer_loss(
     products = (patches @ children.mT).masked_fill(~same, NOTHING)
     clusters = int(max(child_cluster.max(), patch_cluster.max())) + 1
     total = products.new_zeros(())
-    present = None
     for nearest, cluster in ((products.amax(2), patch_cluster), (products.amax(1), child_cluster)):
         member = torch.nn.functional.one_hot(cluster + 1, clusters + 1)[..., 1:].to(products.dtype)
         member = member * (nearest > NOTHING)[..., None]  # the other side has some of the cluster

@@ -91,6 +91,11 @@ def jittered(code: Tensor, length: float, generator: torch.Generator) -> Tensor:
     return torch.nn.functional.normalize(code + noise * (length * code.shape[-1] ** -0.5), dim=-1)
 
 
+def _rows(table: Tensor, rows: Tensor) -> Tensor:
+    """table[rows], whose gradient, unlike that of indexing, adds up in the same order each time."""
+    return table.index_select(0, rows.reshape(-1)).reshape(*rows.shape, table.shape[1])
+
+
 class Slots:
     """The slots of a batch's pages and what a decoder puts there."""
 
@@ -109,8 +114,9 @@ class Slots:
     def vectors(self, slots: Tensor) -> Tensor:
         """The vectors of some of the packed slots."""
         owner, position = self.batch.owner[slots], self.batch.position[slots]
-        anchors = self.anchors[owner]
-        made = children(self.decoder, anchors, self.clusters[owner], self.positions[position])
+        anchors = _rows(self.anchors, owner)
+        clusters, positions = _rows(self.clusters, owner), _rows(self.positions, position)
+        made = children(self.decoder, anchors, clusters, positions)
         return torch.where((position == 0)[..., None], anchors, made)
 
     def best_matches(self, tokens: Tensor) -> Tensor:
