@@ -58,7 +58,7 @@ bench: venv
 
 # The codec that comes with the package: make codec SETS="slidevqa infovqa cranfield"
 codec: venv
-	$(BIN)/glie fit $(SETS) --k 2,4,8,16,32,64 --to src/glie/codec/shipped/minilm
+	OMP_NUM_THREADS=1 $(BIN)/glie fit $(SETS) --k 2,4,8,16,32,64 --epochs 3 --to src/glie/codec/shipped/minilm
 
 clean:
 	rm -rf .venv build

@@ -19,6 +19,7 @@ from glie.codec.decoder import (
     cluster_features,
     new_decoder,
     position_features,
+    spread,
 )
 from glie.codec.refiner import new_refiner
 from glie.kernels.maxsim import maxsim
@@ -133,11 +134,20 @@ def test_tensors_and_arrays_agree() -> None:
     anchors = unit(rng.normal(size=(5, 8)))
     norms, counts = np.full(5, 0.8, np.float32), np.arange(1, 6, dtype=np.float32)
     slots = position_features(0, 5) @ weights.slot
-    plain = children(weights, anchors, cluster_features(weights, anchors, norms, counts), slots)
+    features = cluster_features(weights, anchors, norms, counts)
+    plain = children(weights, anchors, features, spread(norms), slots)
     a, n, c, s = map(torch.from_numpy, (anchors, norms, counts, slots))
-    torched = children(tensors, a, cluster_features(tensors, a, n, c), s)
+    torched = children(tensors, a, cluster_features(tensors, a, n, c), spread(n), s)
     np.testing.assert_allclose(torched.numpy(), plain, atol=1e-5)
     np.testing.assert_array_equal(SlotTable(weights).upto(5)[:5].shape, slots.shape)
+
+
+def test_a_cluster_of_equal_vectors_is_regenerated_as_it_was() -> None:
+    rows = unit(np.eye(6))[[0, 0, 0, 1, 1]]
+    codec = random_codec(6, 0, k=2)
+    codes = codec.compress(glie.Pages([rows]))
+    made = codec.regenerate(codes)
+    np.testing.assert_allclose(made.vectors, codes.vectors[0][[0, 0, 0, 1, 1]], atol=1e-6)
 
 
 def test_what_the_decoder_reads() -> None:

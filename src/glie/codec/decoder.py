@@ -3,7 +3,8 @@
 Cluster j owns n_j slots. Slot 0 is the stored vector itself. Every other slot starts there and
 takes a step in the tangent plane, of length below ALPHA, so it stays within arctan(ALPHA) of it.
 What a cluster is (anchor, norm, count) passes through the network once; a slot adds what tells
-it apart, fixed sine and cosine features of its position, and one layer turns the sum into a step.
+it apart, fixed sine and cosine features of its position, and one layer turns the sum into a step,
+in proportion to how far the cluster's own members lie from their mean.
 """
 
 from __future__ import annotations
@@ -81,11 +82,20 @@ def position_features(first: int, last: int) -> npt.NDArray[np.float32]:
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
 
 
-def children(weights: Decoder, anchors: Array, clusters: Array, positions: Array) -> Array:
-    """Unit vectors (..., D) of slots: the unit anchor of each, its cluster's features
-    (..., W), and its position's share of the hidden layer (..., W)."""
+def spread(norms: Array) -> Array:
+    """(..., 1): how far a cluster's members lie from their mean, sqrt(1 - |c|^2), of the norms
+    (...). A cluster of equal vectors has none."""
+    xp = library(norms)
+    return xp.sqrt((1 - norms * norms).clip(0, None))[..., None]
+
+
+def children(
+    weights: Decoder, anchors: Array, clusters: Array, spreads: Array, positions: Array
+) -> Array:
+    """Unit vectors (..., D) of slots: the unit anchor of each, its cluster's features (..., W)
+    and spread (..., 1), and its position's share of the hidden layer (..., W)."""
     xp = library(anchors)
-    step = relu(clusters + positions) @ weights.step + weights.step_bias
+    step = (relu(clusters + positions) @ weights.step + weights.step_bias) * spreads
     step = step - dot(step, anchors) * anchors  # into the tangent plane
     squared = dot(step, step)
     # from |step| to ALPHA |step| / sqrt(ALPHA^2 + |step|^2): short steps as they are, none longer
@@ -139,11 +149,12 @@ def regenerated(slots: SlotTable | None, codes: Codes) -> Pages:
             unit = anchors / np.sqrt(dot(anchors, anchors))
             norms = codes.norms[page][used].astype(np.float32)
             clusters = cluster_features(slots.decoder, unit, norms, sizes.astype(np.float32))
-            table = slots.upto(int(sizes.max()))
+            spreads, table = spread(norms), slots.upto(int(sizes.max()))
         for j, mine in enumerate(rows):  # a cluster's slots at a time stay in a core's cache
             if slots is not None:
                 one = slice(j, j + 1)
-                mine[:] = children(slots.decoder, unit[one], clusters[one], table[: sizes[j]])
+                positions = table[: sizes[j]]
+                mine[:] = children(slots.decoder, unit[one], clusters[one], spreads[one], positions)
                 mine[0] = anchors[j]  # verbatim: no evidence is lost
             else:
                 mine[:] = anchors[j]

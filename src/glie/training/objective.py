@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from glie.codec.decoder import Decoder, children, cluster_features, position_features
+from glie.codec.decoder import Decoder, children, cluster_features, position_features, spread
 from glie.codec.refiner import Refiner, refine
 from glie.training.batches import Batch, padded
 from glie.training.losses import (
@@ -108,6 +108,7 @@ class Slots:
         hidden = cluster_features(decoder, seen, batch.norms, batch.counts.to(code.dtype))
         self.anchors = code.reshape(-1, code.shape[-1])
         self.clusters = hidden.reshape(-1, hidden.shape[-1])
+        self.spreads = spread(batch.norms).reshape(-1, 1)
         features = torch.from_numpy(position_features(0, int(batch.counts.max())))
         self.positions = features.to(code.device) @ decoder.slot
 
@@ -116,7 +117,8 @@ class Slots:
         owner, position = self.batch.owner[slots], self.batch.position[slots]
         anchors = _rows(self.anchors, owner)
         clusters, positions = _rows(self.clusters, owner), _rows(self.positions, position)
-        made = children(self.decoder, anchors, clusters, positions)
+        spreads = _rows(self.spreads, owner)
+        made = children(self.decoder, anchors, clusters, spreads, positions)
         return torch.where((position == 0)[..., None], anchors, made)
 
     def best_matches(self, tokens: Tensor) -> Tensor:
