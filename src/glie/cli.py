@@ -27,7 +27,10 @@ from glie.terminal import (
     fit_bar,
     listing,
     output,
+    print_fit,
+    print_ingest,
     print_json,
+    print_sweep,
     progress_bar,
     size,
     status_line,
@@ -38,12 +41,6 @@ if TYPE_CHECKING:
     from glie.evaluation import Dataset
     from glie.ingest import Report
 
-TITLES = {
-    "raw-kmeans": "raw",
-    "glie-free": "normalised",
-    "glie-stage1": "stage 1",
-    "glie": "full",
-}
 DONE_WITH_PROBLEMS = 3  # the exit code when some files could not be read
 
 app = typer.Typer(
@@ -404,38 +401,9 @@ def fit(
         rows = [dataclasses.asdict(budget) for budget in codec.fitted.budgets]
         print_json({"codec": str(to), "budgets": rows, **notes})
     else:
-        _print_fit(codec, to)
+        print_fit(codec, to)
     if notes["interrupted"]:
         fail(f"interrupted after {notes['steps']} steps; {to} is the best so far", 130)
-
-
-def _print_fit(codec: glie.Codec, to: Path) -> None:
-    assert codec.fitted is not None
-    notes = codec.fitted.notes
-    made = " made of page vectors" if notes["pseudo_queries"] else ""
-    pace = f", {1000 * notes['step_seconds']:.0f} ms each" if notes["steps"] else ""
-    print(
-        f"{to}: fitted on {count(notes['pages'], 'page')} and "
-        f"{count(notes['queries'], 'question')}{made} in {notes['seconds']:.0f} s "
-        f"({count(notes['steps'], 'step')}{pace})"
-    )
-    print(f"nDCG@5 on {count(notes['held_out'], 'question')} held out:")
-    table = rich.table.Table(box=None, pad_edge=False)
-    for heading in ("k", "normalised k-means", "one stage", "two stages", "kept"):
-        table.add_column(heading, justify="right")
-    for budget in codec.fitted.budgets:
-        kept = "refined, regenerated" if budget.step else "refined, not regenerated"
-        if not budget.cascade_pays:
-            kept = "normalised k-means: fitting did not help"
-        table.add_row(
-            str(budget.k),
-            f"{budget.free:.3f}",
-            f"{budget.single_stage:.3f}",
-            f"{budget.cascade:.3f}",
-            kept,
-        )
-    output.print(table)
-    print(f"use it: glie index DOCUMENTS --to INDEX --codec {to}")
 
 
 @app.command()
@@ -468,25 +436,7 @@ def evaluate(
         print_json([row._asdict() for rows in tables for row in rows])
         return
     for dataset, mine in zip(loaded, tables, strict=True):
-        ceiling = mine[-1].ndcg_at_5
-        title = (
-            f"{dataset.name}: {len(dataset.pages):,} pages, {len(dataset.queries):,} questions; "
-            f"uncompressed nDCG@5 {ceiling:.3f} at {mine[-1].bytes_per_page:,.0f} bytes a page"
-        )
-        output.print(title, soft_wrap=True)
-        methods = list(dict.fromkeys(row.method for row in mine[:-1]))
-        table = rich.table.Table(box=None, pad_edge=False)
-        for heading in ("k", "bytes a page", *(TITLES[m] for m in methods), "of uncompressed"):
-            table.add_column(heading, justify="right")
-        for at in range(0, len(mine) - 1, len(methods)):
-            rows = mine[at : at + len(methods)]
-            table.add_row(
-                str(rows[0].k),
-                f"{rows[0].bytes_per_page:,.0f}",
-                *(f"{row.ndcg_at_5:.3f}" for row in rows),
-                f"{rows[-1].ndcg_at_5 / ceiling:.1%}" if ceiling else "-",
-            )
-        output.print(table)
+        print_sweep(dataset, mine)
 
 
 def _say_left_out(loaded: list[Dataset]) -> None:
@@ -537,7 +487,7 @@ def _ingest(
             }
         )
     else:
-        _print_report(report, facts, seconds)
+        print_ingest(report, facts, seconds)
     hint = ocr_hint(report)
     if hint:
         errors.print(hint, style="yellow", soft_wrap=True)
@@ -562,24 +512,6 @@ def ocr_hint(report: Report) -> str | None:
     pages = count(len(report.pages_without_text), "page")
     said = f"{pages} without text left out: {listing(report.pages_without_text)}"
     return said if ocr_available() else f'{said}; pip install "glie[ocr]" to read them'
-
-
-def _print_report(report: Report, facts: glie.IndexInfo, seconds: float) -> None:
-    parts = [f"{count(report.documents_added, 'document')} added"]
-    if report.documents_changed:
-        parts.append(f"{report.documents_changed} changed")
-    if report.documents_unchanged:
-        parts.append(f"{report.documents_unchanged} unchanged")
-    read = f" ({report.pages_by_ocr} read by OCR)" if report.pages_by_ocr else ""
-    rate = f", {report.pages_added / seconds:.1f} a second" if report.pages_added else ""
-    print(f"{', '.join(parts)}: {count(report.pages_added, 'page')}{read} in {seconds:.1f} s{rate}")
-    lean = facts.bytes - facts.image_bytes - facts.codec_bytes
-    if facts.pages:
-        print(
-            f"the index holds {count(facts.pages, 'page')} in {size(lean)}, "
-            f"{lean / facts.pages:,.0f} bytes a page; their "
-            f"{facts.vectors:,} vectors would take {size(facts.uncompressed_bytes)}"
-        )
 
 
 def _load_encoder(name: str | None) -> Encoder:

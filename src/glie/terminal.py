@@ -7,14 +7,18 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import rich.console
 import rich.progress
+import rich.table
 import rich.text
 
 if TYPE_CHECKING:
-    from glie.ingest import Step
+    import glie
+    from glie.evaluation import Dataset, Row
+    from glie.ingest import Report, Step
     from glie.training.fit import FitStep
 
 # what documents hold is shown as it is: brackets are not markup, :words: are not pictures
@@ -22,6 +26,12 @@ output = rich.console.Console(highlight=False, markup=False, emoji=False)
 errors = rich.console.Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 SECONDS_BETWEEN_LINES = 10
+TITLES = {
+    "raw-kmeans": "raw",
+    "glie-free": "normalised",
+    "glie-stage1": "stage 1",
+    "glie": "full",
+}
 
 
 @contextmanager
@@ -118,6 +128,75 @@ def size(number: int) -> str:
         if number >= size:
             return f"{number / size:.1f} {unit}"
     return f"{number} bytes"
+
+
+def print_fit(codec: glie.Codec, to: Path) -> None:
+    assert codec.fitted is not None
+    notes = codec.fitted.notes
+    made = " made of page vectors" if notes["pseudo_queries"] else ""
+    pace = f", {1000 * notes['step_seconds']:.0f} ms each" if notes["steps"] else ""
+    print(
+        f"{to}: fitted on {count(notes['pages'], 'page')} and "
+        f"{count(notes['queries'], 'question')}{made} in {notes['seconds']:.0f} s "
+        f"({count(notes['steps'], 'step')}{pace})"
+    )
+    print(f"nDCG@5 on {count(notes['held_out'], 'question')} held out:")
+    table = rich.table.Table(box=None, pad_edge=False)
+    for heading in ("k", "normalised k-means", "one stage", "two stages", "kept"):
+        table.add_column(heading, justify="right")
+    for budget in codec.fitted.budgets:
+        kept = "refined, regenerated" if budget.step else "refined, not regenerated"
+        if not budget.cascade_pays:
+            kept = "normalised k-means: fitting did not help"
+        table.add_row(
+            str(budget.k),
+            f"{budget.free:.3f}",
+            f"{budget.single_stage:.3f}",
+            f"{budget.cascade:.3f}",
+            kept,
+        )
+    output.print(table)
+    print(f"use it: glie index DOCUMENTS --to INDEX --codec {to}")
+
+
+def print_sweep(dataset: Dataset, mine: Sequence[Row]) -> None:
+    ceiling = mine[-1].ndcg_at_5
+    title = (
+        f"{dataset.name}: {len(dataset.pages):,} pages, {len(dataset.queries):,} questions; "
+        f"uncompressed nDCG@5 {ceiling:.3f} at {mine[-1].bytes_per_page:,.0f} bytes a page"
+    )
+    output.print(title, soft_wrap=True)
+    methods = list(dict.fromkeys(row.method for row in mine[:-1]))
+    table = rich.table.Table(box=None, pad_edge=False)
+    for heading in ("k", "bytes a page", *(TITLES[m] for m in methods), "of uncompressed"):
+        table.add_column(heading, justify="right")
+    for at in range(0, len(mine) - 1, len(methods)):
+        rows = mine[at : at + len(methods)]
+        table.add_row(
+            str(rows[0].k),
+            f"{rows[0].bytes_per_page:,.0f}",
+            *(f"{row.ndcg_at_5:.3f}" for row in rows),
+            f"{rows[-1].ndcg_at_5 / ceiling:.1%}" if ceiling else "-",
+        )
+    output.print(table)
+
+
+def print_ingest(report: Report, facts: glie.IndexInfo, seconds: float) -> None:
+    parts = [f"{count(report.documents_added, 'document')} added"]
+    if report.documents_changed:
+        parts.append(f"{report.documents_changed} changed")
+    if report.documents_unchanged:
+        parts.append(f"{report.documents_unchanged} unchanged")
+    read = f" ({report.pages_by_ocr} read by OCR)" if report.pages_by_ocr else ""
+    rate = f", {report.pages_added / seconds:.1f} a second" if report.pages_added else ""
+    print(f"{', '.join(parts)}: {count(report.pages_added, 'page')}{read} in {seconds:.1f} s{rate}")
+    lean = facts.bytes - facts.image_bytes - facts.codec_bytes
+    if facts.pages:
+        print(
+            f"the index holds {count(facts.pages, 'page')} in {size(lean)}, "
+            f"{lean / facts.pages:,.0f} bytes a page; their "
+            f"{facts.vectors:,} vectors would take {size(facts.uncompressed_bytes)}"
+        )
 
 
 def print_json(value: Any) -> None:
