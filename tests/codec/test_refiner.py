@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import glie
 from glie.codec.codec import refined
-from glie.codec.refiner import HEADS, Refiner, new_refiner, refine
+from glie.codec.refiner import HEADS, Refiner, new_refiner, refine, with_strength
 from tests.codec.networks import random_refiner
 from tests.conftest import Floats, make_arrays, unit
 
@@ -96,3 +96,16 @@ def test_unused_slots_stay_empty() -> None:
     moved = refined(random_refiner(6, np.random.default_rng(0)), free, pages)
     assert not moved.vectors[0, 2:].any()
     np.testing.assert_allclose(np.linalg.norm(moved.vectors[0, :2], axis=1), 1, atol=1e-6)
+
+
+def test_its_strength_lies_between_nothing_and_all() -> None:
+    rng = np.random.default_rng(0)
+    weights = random_refiner(8, rng, 0.2)
+    anchors, vectors = unit(rng.normal(size=(3, 8))), unit(rng.normal(size=(20, 8)))
+    near = [
+        (refine(with_strength(weights, share), anchors, vectors) * anchors).sum(axis=1)
+        for share in (0.0, 0.5, 1.0)
+    ]
+    assert np.array_equal(refine(with_strength(weights, 0.0), anchors, vectors), anchors)
+    assert (near[0] > near[1]).all()
+    assert (near[1] > near[2]).all()

@@ -16,7 +16,6 @@ from glie.training.losses import (
     chamfer_loss,
     listwise_loss,
     overshoot_loss,
-    pull_loss,
     support_loss,
     token_loss,
 )
@@ -89,16 +88,6 @@ def test_overshoot_loss(seed: int) -> None:
             total += max(0.0, float(student[b, c] - teacher[b, c])) / 21
     assert float(overshoot_loss(student, teacher)) == pytest.approx(total)
     assert float(overshoot_loss(teacher - 1, teacher)) == 0
-
-
-@given(seeds)
-def test_pull_loss(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    code, anchors, used = unit_vectors(rng, 3, 4, 5), unit_vectors(rng, 3, 4, 5), mask(rng, 3, 4)
-    moved = [
-        1 - float(code[p, j] @ anchors[p, j]) for p in range(3) for j in range(4) if used[p, j]
-    ]
-    assert float(pull_loss(code, anchors, used)) == pytest.approx(sum(moved) / len(moved))
 
 
 @given(seeds)

@@ -7,12 +7,13 @@ import pytest
 import torch
 
 import glie
+from glie.codec.codec import refined
 from glie.codec.codes import Codes
 from glie.codec.decoder import Decoder, SlotTable, new_decoder, regenerated
 from glie.codec.refiner import Refiner
 from glie.training.batches import Batch, Corpus
-from glie.training.losses import best_matches
-from glie.training.objective import Slots, objective, sampled_patches
+from glie.training.losses import best_matches, listwise_loss
+from glie.training.objective import Slots, code_objective, objective, sampled_patches
 from glie.training.recipe import PAPER, Recipe
 from tests.codec.networks import random_refiner
 from tests.conftest import make_arrays
@@ -142,7 +143,37 @@ def test_the_weights_of_the_terms() -> None:
     doubled = terms(Recipe(of_regenerated=2, of_code=1, chamfer=1, overshoot=1, support=0.2))
     assert set(usual) == {
         *("token", "listwise", "code token", "code listwise"),
-        *("overshoot", "pull", "chamfer", "support"),
+        *("overshoot", "chamfer", "support"),
     }
     for name, term in usual.items():
         assert doubled[name] == pytest.approx(2 * term)
+
+
+def test_of_a_settled_code_there_are_no_terms() -> None:
+    refiner, decoder = weights()
+    settled = Refiner(*(weight.detach() for weight in refiner))
+    directions = torch.nn.functional.normalize(torch.randn(8, 16), dim=-1)
+    found = objective(
+        settled, decoder, batch_of(), PAPER, directions, torch.Generator().manual_seed(0)
+    )
+    assert set(found) == {"token", "listwise", "overshoot", "chamfer", "support"}
+
+
+def test_the_code_alone_ranks_every_page_for_every_query() -> None:
+    whole, pages, queries, codes = corpus()
+    rows = torch.tensor([7, 1, 3, 11])
+    batch = whole.batch(torch.tensor([4, 0]), rows, K, torch.Generator().manual_seed(0))
+    wanted = torch.rand(2, 4)
+    refiner, _ = weights()
+    term = code_objective(refiner, batch, wanted, 0.07)["code listwise"]
+    plain = Refiner(*(weight.detach().numpy() for weight in refiner))
+    moved = refined(plain, codes, pages)
+    scores = [
+        [
+            (queries[query] @ moved.vectors[page][moved.counts[page] > 0].T).max(axis=1).mean()
+            for page in rows.tolist()
+        ]
+        for query in (4, 0)
+    ]
+    expected = listwise_loss(torch.tensor(np.array(scores)), wanted.double(), 0.07)
+    assert float(term.detach()) == pytest.approx(float(expected), rel=1e-4)

@@ -72,6 +72,11 @@ def refine(weights: Refiner, anchors: Array, vectors: Array, real: Array | None 
     return normalised_sum(anchors, values @ weights.output + weights.output_bias)
 
 
+def with_strength(weights: Refiner, share: float) -> Refiner:
+    """A refiner that moves anchors a share of the way, before they return to the sphere."""
+    return weights._replace(output=weights.output * share, output_bias=weights.output_bias * share)
+
+
 def normalised_sum(unit: Array, step: Array) -> Array:
     """(unit + step) on the sphere. A step of zero changes no bit, which dividing by a computed
     norm of `unit` would."""

@@ -50,6 +50,13 @@ def mean_ndcg_at_5(
     relevant: Mapping[str, Mapping[str, int]], rankings: Mapping[str, Sequence[str]]
 ) -> float:
     """Mean nDCG@5 of rankings, best first, by query; `relevant` has grades, by query and page."""
+    return float(np.mean(list(each_ndcg_at_5(relevant, rankings).values())))
+
+
+def each_ndcg_at_5(
+    relevant: Mapping[str, Mapping[str, int]], rankings: Mapping[str, Sequence[str]]
+) -> dict[str, float]:
+    """nDCG@5 of every query's ranking, in the order of the queries."""
     try:
         import ir_measures
     except ImportError:
@@ -59,4 +66,8 @@ def mean_ndcg_at_5(
         query: {page: float(-rank) for rank, page in enumerate(ranking)}
         for query, ranking in rankings.items()
     }
-    return float(ir_measures.calc_aggregate([ir_measures.nDCG @ 5], relevant, run).popitem()[1])
+    found = {
+        measured.query_id: float(measured.value)
+        for measured in ir_measures.iter_calc([ir_measures.nDCG @ 5], relevant, run)
+    }
+    return {query: found.get(query, 0.0) for query in relevant}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,8 +16,9 @@ from glie.codec.codes import Codes
 from glie.codec.config import CodecConfig
 from glie.codec.decoder import Decoder, new_decoder
 from glie.codec.fitted import Budget, Fitted, encoder_entry
-from glie.codec.refiner import Refiner, new_refiner
+from glie.codec.refiner import Refiner, new_refiner, with_strength
 from glie.errors import IdError, InputError, MissingExtraError, VectorError
+from glie.kernels.maxsim import maxsim
 from glie.pages import Pages, Queries
 from glie.training.augment import varied
 from glie.training.negatives import hard_negatives
@@ -25,8 +26,9 @@ from glie.training.pseudo import pseudo_queries
 from glie.training.recipe import Recipe, recipe_of
 
 if TYPE_CHECKING:
-    from glie.training.batches import Corpus
+    from glie.training.batches import Batch, Corpus
     from glie.training.holdout import Holdout
+    from glie.training.objective import Terms
 
 Ints = npt.NDArray[np.int64]
 
@@ -115,13 +117,19 @@ def fit(
 class _Epoch(NamedTuple):
     """What one round sees: pages with their codes, queries, their answers, and their negatives."""
 
+    pages: Pages
+    queries: Queries
     corpus: Corpus
     answers: list[list[int]]
     negatives: dict[int, Ints]  # by k
 
 
 class _Fitter:
-    """The state of one fit: weights, optimizer, and the best of what was measured."""
+    """The state of one fit: weights, and the best of what was measured.
+
+    The paper's recipe fits refiner and decoder together. The default settles the code first, on
+    lists of hundreds of pages, which needs no decoder, and then fits the decoder to that code.
+    """
 
     def __init__(
         self,
@@ -161,24 +169,17 @@ class _Fitter:
         network = new_decoder(pages.dim, born, width=recipe.width, depth=recipe.depth)
         self.refiner = Refiner(*map(self._parameter, new_refiner(pages.dim, born)))
         self.decoder = Decoder(*map(self._parameter, network))
-        self.parameters = [*self.refiner, *self.decoder]
-        self.averaged = [weight.detach().clone() for weight in self.parameters]
+        self.averaged = [w.detach().clone() for w in (*self.refiner, *self.decoder)]
         self.directions = torch.nn.functional.normalize(
             torch.randn(recipe.directions, pages.dim, generator=self.generator, device=self.device),
             dim=-1,
         )
-        self.epoch_steps = math.ceil(len(trained) / recipe.batch)
-        self.steps = recipe.epochs * self.epoch_steps if recipe.epochs else recipe.steps
-        self.optimizer = torch.optim.AdamW(
-            self.parameters, lr=recipe.learning_rate, weight_decay=recipe.weight_decay
-        )
-        low = recipe.final_rate
-        self.schedule = torch.optim.lr_scheduler.LambdaLR(
-            self.optimizer,
-            lambda step: low + (1 - low) * (1 + math.cos(math.pi * step / self.steps)) / 2,
-        )
-        self.steps_done, self.measurements, self.interrupted = 0, 0, False
+        self.code_steps = self._steps(recipe.code_batch, recipe.code_steps, len(trained))
+        self.steps = self.code_steps + self._steps(recipe.batch, recipe.steps, len(trained))
+        self.steps_done, self.epochs_done, self.measurements = 0, 0, 0
+        self.interrupted = False
         self.stepping = 0.0  # seconds
+        self.losses: list[dict[str, float]] = []  # of the steps since the last report
         self.single_stage: dict[int, float] = {}
         self.cascade: dict[int, float] = {}
         self.best_single: tuple[float, dict[int, float], Refiner] | None = None
@@ -190,28 +191,80 @@ class _Fitter:
 
         return torch.nn.Parameter(torch.from_numpy(array).to(self.device))
 
+    def _steps(self, batch: int | None, steps: int, queries: int) -> int:
+        if batch is None:
+            return 0
+        return math.ceil(queries / batch) * self.recipe.epochs if self.recipe.epochs else steps
+
     def run(self) -> None:
-        """All epochs, measuring at even intervals and at the end."""
-        every = math.ceil(self.steps / self.recipe.measurements)
-        losses: dict[str, float] = {}
+        """All steps, measuring at even intervals and at the end."""
+        recipe, both = self.recipe, [*self.refiner, *self.decoder]
         try:
-            while self.steps_done < self.steps:
-                self.epoch = self._next_epoch()
-                order = self.rng.permutation(len(self.epoch.answers))
-                for at in range(0, len(order), self.recipe.batch)[: self.steps - self.steps_done]:
-                    for name, loss in self._step(order[at : at + self.recipe.batch]).items():
-                        losses[name] = losses.get(name, 0.0) + loss
-                    self.steps_done += 1
-                    measured = self.steps_done == self.steps or self.steps_done % every == 0
-                    if measured:
-                        self._measure()
-                    if measured or self.steps_done % STEPS_PER_REPORT == 0:
-                        since = self.steps_done % STEPS_PER_REPORT or STEPS_PER_REPORT
-                        self._report({name: loss / since for name, loss in losses.items()})
-                    if self.steps_done % STEPS_PER_REPORT == 0:
-                        losses = {}
+            if recipe.code_batch is None:
+                self._train(both, self.steps, recipe.batch, self._terms)
+            else:
+                self._train(
+                    both[: len(self.refiner)], self.code_steps, recipe.code_batch, self._code_terms
+                )
+                self._settle_code()
+                steps = self.steps - self.code_steps
+                self._train(both[len(self.refiner) :], steps, recipe.batch, self._terms)
         except KeyboardInterrupt:
             self.interrupted = True
+
+    def _train(
+        self, weights: list[Any], steps: int, batch: int, terms: Callable[[Ints, int], Terms]
+    ) -> None:
+        """AdamW on some of the weights, its rate falling as a cosine does."""
+        import torch
+
+        recipe, low = self.recipe, self.recipe.final_rate
+        learned = {id(weight) for weight in weights}
+        averaged = [
+            (average, weight)
+            for average, weight in zip(self.averaged, (*self.refiner, *self.decoder), strict=True)
+            if id(weight) in learned
+        ]
+        optimizer = torch.optim.AdamW(
+            weights, lr=recipe.learning_rate, weight_decay=recipe.weight_decay
+        )
+        schedule = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda step: low + (1 - low) * (1 + math.cos(math.pi * step / steps)) / 2
+        )
+        every = math.ceil(self.steps / recipe.measurements)
+        for step, queries in enumerate(self._batches(batch, steps)):
+            began = time.perf_counter()
+            found = terms(queries, self.budgets[step % len(self.budgets)])
+            optimizer.zero_grad()
+            torch.autograd.backward(torch.stack(list(found.values())).sum())
+            torch.nn.utils.clip_grad_norm_(weights, recipe.clip)
+            optimizer.step()
+            schedule.step()
+            # the average forgets its start: over few steps it is the mean of them all
+            keep = min(recipe.average, step / (step + 10))
+            with torch.no_grad():
+                for average, weight in averaged:
+                    average.lerp_(weight, 1 - keep)
+            self.stepping += time.perf_counter() - began
+            self.steps_done += 1
+            self.losses.append({name: float(term.detach()) for name, term in found.items()})
+            measured = step + 1 == steps or (step + 1) % every == 0
+            if measured:
+                self._measure()
+            if measured or self.steps_done % STEPS_PER_REPORT == 0:
+                self._report()
+
+    def _batches(self, size: int, steps: int) -> Iterator[Ints]:
+        """Queries for a number of steps, epoch after epoch, each in an order of its own."""
+        while True:
+            self.epoch = self._next_epoch()
+            self.epochs_done += 1
+            order = self.rng.permutation(len(self.epoch.answers))
+            for at in range(0, len(order), size):
+                if not steps:
+                    return
+                yield order[at : at + size]
+                steps -= 1
 
     def _next_epoch(self) -> _Epoch:
         from glie.training.batches import Corpus
@@ -228,64 +281,95 @@ class _Fitter:
         negatives = {
             k: hard_negatives(queries, answers, code, recipe.pool) for k, code in codes.items()
         }
-        return _Epoch(
-            Corpus(pages, codes, queries, self.device, recipe.vectors), answers, negatives
-        )
+        corpus = Corpus(pages, codes, queries, self.device, recipe.vectors)
+        return _Epoch(pages, queries, corpus, answers, negatives)
 
-    def _step(self, queries: Ints) -> dict[str, float]:
+    def _candidates(self, queries: Ints, k: int) -> Ints:
+        """(B, 1 + negatives): a page that answers each query, and some that do not."""
+        assert self.epoch is not None
+        answers, negatives = self.epoch.answers, self.epoch.negatives[k]
+        positives = np.array([self.rng.choice(answers[query]) for query in queries])
+        lots = self.rng.permuted(negatives[queries], axis=1)[:, : self.recipe.negatives]
+        return np.concatenate([positives[:, None], lots], axis=1)
+
+    def _batch(self, queries: Ints, pages: Ints, k: int) -> Batch:
         import torch
 
+        assert self.epoch is not None
+        asked, listed = (torch.from_numpy(rows).to(self.device) for rows in (queries, pages))
+        return self.epoch.corpus.batch(asked, listed, k, self.generator)
+
+    def _terms(self, queries: Ints, k: int) -> Terms:
         from glie.training.objective import objective
 
-        began, recipe = time.perf_counter(), self.recipe
-        k = self.budgets[self.steps_done % len(self.budgets)]
+        batch = self._batch(queries, self._candidates(queries, k), k)
+        return objective(
+            self.refiner, self.decoder, batch, self.recipe, self.directions, self.generator
+        )
+
+    def _code_terms(self, queries: Ints, k: int) -> Terms:
+        import torch
+
+        from glie.training.objective import code_objective
+
         assert self.epoch is not None
-        corpus, answers, negatives = self.epoch
-        positives = np.array([self.rng.choice(answers[query]) for query in queries])
-        lots = self.rng.permuted(negatives[k][queries], axis=1)[:, : recipe.negatives]
-        candidates = np.concatenate([positives[:, None], lots], axis=1)
-        batch = corpus.batch(
-            torch.from_numpy(queries).to(self.device),
-            torch.from_numpy(candidates).to(self.device),
-            k,
-            self.generator,
+        rows = np.unique(self._candidates(queries, k))
+        asked = Queries([self.epoch.queries[int(query)] for query in queries])
+        pages = self.epoch.pages
+        scores = maxsim(
+            asked.vectors,
+            asked.offsets,
+            pages.vectors,
+            pages.offsets[rows],
+            pages.offsets[rows + 1],
         )
-        terms = objective(
-            self.refiner, self.decoder, batch, recipe, self.directions, self.generator
-        )
-        self.optimizer.zero_grad()
-        torch.autograd.backward(torch.stack(list(terms.values())).sum())
-        torch.nn.utils.clip_grad_norm_(self.parameters, recipe.clip)
-        self.optimizer.step()
-        self.schedule.step()
-        # the average forgets its start: over few steps it is the mean of them all
-        keep = min(recipe.average, self.steps_done / (self.steps_done + 10))
-        with torch.no_grad():
-            for average, weight in zip(self.averaged, self.parameters, strict=True):
-                average.lerp_(weight, 1 - keep)
-        self.stepping += time.perf_counter() - began
-        return {name: float(term.detach()) for name, term in terms.items()}
+        wanted = torch.from_numpy(scores / asked.lengths[:, None].astype(np.float32))
+        batch = self._batch(queries, rows, k)
+        return code_objective(self.refiner, batch, wanted.to(self.device), self.recipe.temperature)
+
+    def _settle_code(self) -> None:
+        """The best code measured is what the decoder will read, and what it learns to read."""
+        import torch
+
+        assert self.best_single is not None
+        for weight, average, best in zip(
+            self.refiner, self.averaged, self.best_single[2], strict=False
+        ):
+            with torch.no_grad():
+                weight.copy_(torch.from_numpy(best))
+                average.copy_(weight)
+            weight.requires_grad_(False)
+        self.best_cascade = None  # of what is measured from now on, all with this code
+        self._measure()
 
     def _measure(self) -> None:
         weights = [average.cpu().numpy().copy() for average in self.averaged]
         refiner = Refiner(*weights[: len(Refiner._fields)])
         decoder = Decoder(*weights[len(Refiner._fields) :])
         self.measurements += 1
-        self.single_stage, self.cascade = self.holdout.measure(refiner, decoder)
-        single, cascade = _mean(self.single_stage), _mean(self.cascade)
-        if self.best_single is None or single > self.best_single[0]:
-            self.best_single = single, self.single_stage, refiner
-        if self.best_cascade is None or cascade > self.best_cascade[0]:
-            self.best_cascade = cascade, self.cascade, refiner, decoder
+        settled = not self.refiner.output.requires_grad
+        if not settled:
+            # half-way between the free code and the fitted one travels better than either
+            refiner = with_strength(refiner, self.recipe.strength)
+            self.single_stage = self.holdout.single_stage(refiner)
+            single = _mean(self.single_stage)
+            if self.best_single is None or single > self.best_single[0]:
+                self.best_single = single, self.single_stage, refiner
+        if self.best_cascade is None or settled or self.recipe.code_batch is None:
+            self.cascade = self.holdout.cascade(refiner, decoder)
+            cascade = _mean(self.cascade)
+            if self.best_cascade is None or cascade > self.best_cascade[0]:
+                self.best_cascade = cascade, self.cascade, refiner, decoder
 
-    def _report(self, losses: dict[str, float]) -> None:
-        epoch = -(-self.steps_done // self.epoch_steps)
+    def _report(self) -> None:
+        means = {name: _mean_of(name, self.losses) for name in self.losses[-1]}
+        self.losses = []
         self.progress(
             FitStep(
                 self.steps_done,
                 self.steps,
-                epoch,
-                losses,
+                self.epochs_done,
+                means,
                 self.holdout.free,
                 self.single_stage,
                 self.cascade,
@@ -299,6 +383,8 @@ class _Fitter:
         assert self.best_cascade is not None
         _, single, single_refiner = self.best_single
         _, cascade, refiner, decoder = self.best_cascade
+        if self.recipe.code_batch is not None:  # settled, or interrupted before it was
+            refiner = single_refiner
         try:
             steps = self.holdout.best_steps(refiner, decoder)
         except KeyboardInterrupt:  # of one who cannot wait: as they were measured
@@ -319,6 +405,11 @@ def check_ready() -> None:
 
 def _mean(scores: Mapping[int, float]) -> float:
     return sum(scores.values()) / len(scores)
+
+
+def _mean_of(name: str, losses: Sequence[Mapping[str, float]]) -> float:
+    found = [loss[name] for loss in losses if name in loss]
+    return sum(found) / len(found)
 
 
 def _checked_budgets(k: int | Iterable[int]) -> list[int]:

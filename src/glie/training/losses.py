@@ -38,11 +38,6 @@ def overshoot_loss(student: Tensor, teacher: Tensor) -> Tensor:
     return (student - teacher).relu().mean()
 
 
-def pull_loss(code: Tensor, anchors: Tensor, used: Tensor) -> Tensor:
-    """How far the code (P, k, D) has moved from its anchors: 1 - cosine, a mean over clusters."""
-    return (1 - (code * anchors).sum(-1))[used].mean()
-
-
 def chamfer_loss(
     children: Tensor, child_cluster: Tensor, patches: Tensor, patch_cluster: Tensor
 ) -> Tensor:

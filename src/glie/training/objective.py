@@ -14,13 +14,24 @@ from glie.training.losses import (
     chamfer_loss,
     listwise_loss,
     overshoot_loss,
-    pull_loss,
     support_loss,
     token_loss,
 )
 from glie.training.recipe import Recipe
 
 Terms = dict[str, Tensor]
+
+
+def code_objective(refiner: Refiner, batch: Batch, wanted: Tensor, temperature: float) -> Terms:
+    """The code by itself: every query of the batch ranks every page of it as its `wanted` scores
+    (B, P) do, MaxSim a token."""
+    code = refine(refiner, batch.anchors, batch.vectors, batch.real)
+    queries, tokens, dim = batch.tokens.shape
+    products = code.reshape(-1, dim) @ batch.tokens.reshape(-1, dim).mT
+    products = products.reshape(*batch.used.shape, -1).masked_fill(~batch.used[..., None], NOTHING)
+    matches = products.amax(1).reshape(-1, queries, tokens).swapaxes(0, 1)
+    scores = _scores(matches, batch.tokens_real)
+    return {"code listwise": listwise_loss(scores, wanted, temperature)}
 
 
 def objective(
@@ -31,7 +42,7 @@ def objective(
     directions: Tensor,
     generator: torch.Generator,
 ) -> Terms:
-    """The weighted terms, whose sum is minimised."""
+    """The weighted terms, whose sum is minimised; of a code that is settled, none."""
     tokens = batch.tokens.repeat_interleave(batch.candidates, 0)  # (P, m, D): of each page's query
     with torch.no_grad():
         true = best_matches(tokens, batch.vectors, batch.real)
@@ -47,17 +58,12 @@ def objective(
     terms = {
         "token": recipe.of_regenerated * token_loss(regenerated, true, real),
         "listwise": recipe.of_regenerated * listwise_loss(by_page, wanted, recipe.temperature),
-        "code token": recipe.of_code * token_loss(in_code, true, real),
         "overshoot": recipe.overshoot * overshoot_loss(by_page[:, 1:], wanted[:, 1:]),
     }
-    if recipe.whole_batch:
-        wanted, by_code = (
-            _all_scores(batch, batch.vectors, batch.real),
-            _all_scores(batch, code, batch.used),
-        )
-    terms["code listwise"] = recipe.of_code * listwise_loss(by_code, wanted, recipe.temperature)
-
-    terms["pull"] = recipe.pull * pull_loss(code, batch.anchors, batch.used)
+    if code.requires_grad:
+        listed = listwise_loss(by_code, wanted, recipe.temperature)
+        terms["code token"] = recipe.of_code * token_loss(in_code, true, real)
+        terms["code listwise"] = recipe.of_code * listed
 
     # what a page must be, of the relevant pages: the first of each query's candidates
     first = slice(0, None, batch.candidates)
@@ -73,14 +79,6 @@ def _scores(matches: Tensor, real: Tensor) -> Tensor:
     """Best matches (B, C, m) to MaxSim a token (B, C): a temperature means the same for long and
     short queries."""
     return (matches * real[:, None]).sum(-1) / real.sum(-1)[:, None]
-
-
-def _all_scores(batch: Batch, vectors: Tensor, real: Tensor) -> Tensor:
-    """MaxSim a token of every query with every page of the batch (B, P)."""
-    queries, tokens, dim = batch.tokens.shape
-    every = batch.tokens.reshape(1, queries * tokens, dim).expand(len(vectors), -1, -1)
-    matches = best_matches(every, vectors, real).reshape(len(vectors), queries, tokens)
-    return _scores(matches.swapaxes(0, 1), batch.tokens_real)
 
 
 def jittered(code: Tensor, length: float, generator: torch.Generator) -> Tensor:

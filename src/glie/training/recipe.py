@@ -12,7 +12,7 @@ class Recipe:
     """The settings of a fit. As they stand here, they are the paper's."""
 
     epochs: int | None = 100  # rounds over the queries; None: as many as make up `steps`
-    steps: int = 600
+    steps: int = 450
     learning_rate: float = 2e-4
     weight_decay: float = 1e-4
     final_rate: float = 0.05  # of the learning rate, where its cosine ends
@@ -33,8 +33,9 @@ class Recipe:
     support: float = 0.1
     # where the two recipes differ
     vectors: int | None = None  # of a page, read and regenerated a step; None: all of them
-    whole_batch: bool = False  # a query's code list is every page of the batch, not its own eight
-    pull: float = 0.0  # the weight of a term that keeps the code near its anchors
+    code_batch: int | None = None  # queries a step that fits the code first, by itself; None: not
+    code_steps: int = 150  # of those, where `epochs` is None
+    strength: float = 1.0  # how much is kept of what such a code has learned
     jitter: float = 0.0  # the length of the noise on what the decoder reads of the code
     vary: bool = False  # pages are cut and joined at random, anew each epoch
     average: float = 0.0  # how much of the running average of the weights a step keeps; 0: none
@@ -44,9 +45,9 @@ class Recipe:
 
     def __post_init__(self) -> None:
         numbers = ("epochs", "steps", "batch", "negatives", "pool", "width", "depth")
-        for name in (*numbers, "measurements"):
+        for name in (*numbers, "code_batch", "code_steps", "measurements"):
             value = getattr(self, name)
-            if name == "epochs" and value is None:
+            if name in ("epochs", "code_batch") and value is None:
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise InputError(
@@ -62,8 +63,8 @@ PAPER = Recipe()
 DEFAULT = Recipe(
     epochs=None,
     vectors=256,
-    whole_batch=True,
-    pull=4.0,
+    code_batch=48,
+    strength=0.5,
     jitter=0.5,
     vary=True,
     average=0.98,
