@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 import glie
@@ -17,6 +18,7 @@ from glie.cli import main
 from tests.conftest import make_arrays
 from tests.test_documents import bad_files, make_pdf, picture
 from tests.test_evaluation import write_set
+from tests.test_geometry import bad_npz_files, wound
 
 
 class Done(NamedTuple):
@@ -191,6 +193,10 @@ def test_scans_without_ocr_are_counted(run: Run, documents: Path) -> None:
         (["evaluate", "reports", "--codec", "none"], "none: no such folder"),
         (["index", "reports", "--to", "y.glie", "--codec", "none"], "none: no such folder"),
         (["index", "reports", "--to", "x.glie", "--codec", "free"], "it has another codec"),
+        (["geometry", "reports"], "reports: a folder; expected an .npz file"),
+        (["geometry", "pages.npz", "--plot", "no/x.png"], "no/x.png: there is no folder no"),
+        (["geometry", "pages.npz", "--plot", "x.gif"], "x.gif: expected a name that ends in .png"),
+        (["geometry", "none.npz", "--pages", "0"], "none.npz: no such file"),
         (["fit", "set", "--to", "reports"], "reports: not empty and not a codec"),
         (["fit", "reports", "--to", "y.codec"], "corpus.jsonl: missing"),
         (["fit", "reports", "--to", "y.codec", "--recipe", "x"], "expected one of default, paper"),
@@ -351,8 +357,48 @@ def test_an_interrupted_fit_keeps_the_best(
     assert glie.Codec.load("my.codec").fitted is not None
 
 
+def test_geometry(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "my.npz"
+    pages: dict[str, Any] = {f"slides/deck_{i}": wound(100, seed=i) for i in range(4)}
+    pages["[bold]\x1b/1"] = np.vstack([np.eye(32), np.eye(32), np.zeros((16, 32))])
+    np.savez(file, **pages)
+
+    done = run("geometry", file, "--plot", tmp_path / "plot.png")
+    assert (done.code, done.err) == (0, "")
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+    heading, slides, notes, together, *notices = done.out.strip().split("\n")
+    assert heading.split()[:4] == ["corpus", "pages", "vectors", "D"]
+    assert slides.split()[:5] == ["slides", "4", "100", "16", "1.000"]
+    assert notes.split()[:7] == ["[bold]\ufffd", "1", "80", "32", "0.000-1.000", "-", "-"]
+    assert together.split()[:5] == ["all", "5", "80-100", "16,", "32"]
+    assert "16 vectors of length zero left out of the estimates" in notices
+    assert "32 vectors the same as another of the page, counted once" in notices
+    assert any(line.startswith("1 page without an estimate: ") for line in notices)
+
+    found = run("geometry", file, "--json", "--pages", 2, "--seed", 3).json
+    assert (found["path"], found["seed"]) == (str(file), 3)
+    assert [(each["name"], each["pages"], each["measured"]) for each in found["corpora"]] == [
+        ("slides", 4, 2),
+        ("[bold]\x1b", 1, 1),
+    ]
+    assert slides.split()[5] == "1.0"
+    assert found["corpora"][0]["twonn"]["median"] == pytest.approx(1, rel=0.2)
+    assert (found["overall"]["name"], found["overall"]["measured"]) == ("all", 3)
+    assert found["corpora"][1]["each"][0]["twonn"] is None
+    shown = run("geometry", file, "--pages", 2, "--seed", 3).out
+    assert "slides: 2 of 4 pages drawn (seed 3); --pages measures more" in shown
+
+
+def test_geometry_of_bad_files(run: Run, tmp_path: Path) -> None:
+    for name, message in bad_npz_files(tmp_path / "bad").items():
+        done = run("geometry", tmp_path / "bad" / name)
+        assert (done.code, done.out) == (1, "")
+        assert message in done.err
+        assert done.err.count("\n") == 1
+
+
 @pytest.mark.parametrize(
-    "verb", ["index", "add", "search", "delete", "compact", "info", "evaluate", "fit"]
+    "verb", ["index", "add", "search", "delete", "compact", "info", "evaluate", "fit", "geometry"]
 )
 def test_help_teaches(run: Run, verb: str) -> None:
     done = run(verb, "--help")

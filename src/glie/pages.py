@@ -56,7 +56,7 @@ class VectorSets:
         sources = list(arrays)
         self.ids = _checked_ids(ids, len(sources), self.kind)
         blocks = [
-            _checked_block(source, f"{self.kind} {name!r}")
+            checked_block(source, f"{self.kind} {name!r}")
             for source, name in zip(sources, self.ids, strict=True)
         ]
         for block, name in zip(blocks, self.ids, strict=True):
@@ -224,7 +224,8 @@ def _converted(source: Any, what: str) -> npt.NDArray[Any]:
         raise VectorError(f"{what}: cannot be read as an array of numbers: {reason}") from None
 
 
-def _checked_block(source: Any, what: str) -> npt.NDArray[Any]:
+def checked_block(source: Any, what: str) -> npt.NDArray[Any]:
+    """An (n, D) array of numbers with at least one row, of any type; or an error that names it."""
     block = _converted(source, what)
     if block.ndim != 2:
         raise VectorError(f"{what}: expected an (n, D) array, found shape {block.shape}")

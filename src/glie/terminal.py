@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +19,7 @@ import rich.text
 if TYPE_CHECKING:
     import glie
     from glie.evaluation import Dataset, Row
+    from glie.geometry import CorpusGeometry, Spread
     from glie.ingest import Report, Step
     from glie.training.fit import FitStep
 
@@ -179,6 +181,57 @@ def print_sweep(dataset: Dataset, mine: Sequence[Row]) -> None:
             f"{rows[-1].ndcg_at_5 / ceiling:.1%}" if ceiling else "-",
         )
     output.print(table)
+
+
+def print_geometry(corpora: Sequence[CorpusGeometry], seed: int) -> None:
+    from glie.geometry import FEWEST_VECTORS, overall
+    from glie.snippet import printable
+
+    table = rich.table.Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("corpus", overflow="fold")
+    for heading in ("pages", "vectors", "D", "norm", "TwoNN", "range", "Gaussian", "uniform"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    together = overall(corpora)
+    for corpus in corpora if len(corpora) == 1 else (*corpora, together):
+        table.add_row(
+            rich.text.Text(printable(corpus.name), style="bold" if corpus is together else ""),
+            f"{len(corpus.pages):,}",
+            _ends(corpus.vectors, ",.0f"),
+            ", ".join(f"{dim:,}" for dim in corpus.dims),
+            _ends(corpus.norm, ".3f"),
+            _number(corpus.twonn.median),
+            _ends(corpus.twonn, ".1f"),
+            _number(corpus.gaussian.median),
+            _number(corpus.uniform.median),
+        )
+    output.print(table)
+    print("TwoNN, Gaussian and uniform: intrinsic dimension, the median of the pages")
+    for corpus in corpora:
+        if corpus.found > len(corpus.pages):
+            drawn = f"{len(corpus.pages):,} of {count(corpus.found, 'page')} drawn"
+            print(f"{printable(corpus.name)}: {drawn} (seed {seed}); --pages measures more")
+    zeros = sum(page.zeros for page in together.pages)
+    if zeros:
+        print(f"{count(zeros, 'vector')} of length zero left out of the estimates")
+    duplicates = sum(page.duplicates for page in together.pages)
+    if duplicates:
+        print(f"{count(duplicates, 'vector')} the same as another of the page, counted once")
+    if together.not_estimated:
+        pages = count(together.not_estimated, "page")
+        why = f"fewer than {FEWEST_VECTORS} distinct vectors, or all equally far apart"
+        print(f"{pages} without an estimate: {why}")
+
+
+def _number(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.1f}"
+
+
+def _ends(values: Spread, form: str) -> str:
+    """From the lowest to the highest, or the one where both read the same."""
+    if math.isnan(values.low):
+        return "-"
+    low, high = format(values.low, form), format(values.high, form)
+    return low if low == high else f"{low}-{high}"
 
 
 def print_ingest(report: Report, facts: glie.IndexInfo, seconds: float) -> None:

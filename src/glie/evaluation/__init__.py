@@ -2,5 +2,6 @@
 
 from glie.evaluation.datasets import Dataset, load, load_pages
 from glie.evaluation.sweep import Row, encoded, sweep
+from glie.evaluation.vectors import read_corpora
 
-__all__ = ["Dataset", "Row", "encoded", "load", "load_pages", "sweep"]
+__all__ = ["Dataset", "Row", "encoded", "load", "load_pages", "read_corpora", "sweep"]

@@ -1,0 +1,87 @@
+"""Page vectors in files, read corpus by corpus."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from glie.errors import DatasetError
+from glie.geometry import checked_vectors
+
+EXPECTED = "expected an .npz file with one (n, D) array a page, as numpy.savez writes it"
+PAGE_NUMBER = re.compile(r"((^|[_#])p?\d+)+$")  # of report_3, report.pdf#3, slide_3_1024, p3
+
+Corpus = Iterable[tuple[str, npt.NDArray[Any]]]
+
+
+def read_corpora(path: str | os.PathLike[str]) -> dict[str, Corpus]:
+    """The corpora of a file, by name: their page ids and vectors, read as they are asked for."""
+    source = Path(path)
+    if source.is_dir():
+        raise DatasetError(f"{source}: a folder; {EXPECTED}")
+    with _opened(source) as file:
+        keys = list(file.files)
+    if not keys:
+        raise DatasetError(f"{source}: no arrays in it; {EXPECTED}")
+    return {name: _pages(source, mine) for name, mine in grouped(keys, source.stem).items()}
+
+
+def grouped(keys: Sequence[str], otherwise: str) -> dict[str, list[str]]:
+    """The keys of each corpus: of each folder, `otherwise` being the name of none.
+
+    A folder with several documents of several pages is told apart by document; what a key is
+    without its page number names one.
+
+    >>> keys = ["a/x_1", "a/x_2", "a/y_1", "a/y_2", "b/z_1", "c"]
+    >>> {name: len(mine) for name, mine in grouped(keys, "pages").items()}
+    {'a/x': 2, 'a/y': 2, 'b': 1, 'pages': 1}
+    """
+    folders: dict[str, dict[str, list[str]]] = {}
+    for key in keys:
+        folder, _, page = key.rpartition("/")
+        document = PAGE_NUMBER.sub("", page)
+        folders.setdefault(folder, {}).setdefault(document, []).append(key)
+    corpora: dict[str, list[str]] = {}
+    for folder, documents in folders.items():
+        apart = len(documents) > 1 and min(map(len, documents.values())) > 1
+        for document, mine in documents.items():
+            name = "/".join(filter(None, (folder, document if apart else "")))
+            corpora.setdefault(name or otherwise, []).extend(mine)
+    return corpora
+
+
+def _pages(source: Path, keys: Sequence[str]) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+    with _opened(source) as file:
+        for key in keys:
+            what = f"{source}, key {key!r}"
+            try:
+                array = file[key]
+            except Exception as error:
+                raise DatasetError(f"{what}: {_reason(error)}; {EXPECTED}") from None
+            yield key, checked_vectors(array, what)
+
+
+@contextmanager
+def _opened(source: Path) -> Iterator[np.lib.npyio.NpzFile]:
+    with ExitStack() as stack:
+        try:
+            stream = stack.enter_context(open(source, "rb"))
+            file = np.load(stream, allow_pickle=False)
+        except FileNotFoundError:
+            raise DatasetError(f"{source}: no such file; {EXPECTED}") from None
+        except Exception as error:  # zip, zlib and numpy each fail in their own way
+            raise DatasetError(f"{source}: cannot be read ({_reason(error)}); {EXPECTED}") from None
+        if not isinstance(file, np.lib.npyio.NpzFile):
+            raise DatasetError(f"{source}: a single array of shape {file.shape}; {EXPECTED}")
+        yield stack.enter_context(file)
+
+
+def _reason(error: Exception) -> str:
+    return str(error).strip().split("\n")[0] or type(error).__name__
