@@ -1,4 +1,4 @@
-"""A longer step must prove itself on the questions held out."""
+"""What is chosen against the usual must be clearly better on the questions held out."""
 
 from __future__ import annotations
 

@@ -349,7 +349,7 @@ class _Fitter:
         self.measurements += 1
         settled = not self.refiner.output.requires_grad
         if not settled:
-            # half-way between the free code and the fitted one travels better than either
+            # a part of the way from the free code to the fitted one travels better than all of it
             refiner = with_strength(refiner, self.recipe.strength)
             self.single_stage = self.holdout.single_stage(refiner)
             single = _mean(self.single_stage)

@@ -15,7 +15,7 @@ from glie.codec.refiner import Refiner
 from glie.evaluation.measures import DEPTH, each_ndcg_at_5, search_codes
 from glie.pages import Pages, Queries
 
-SHARES = (0.25, 0.5, 1.0)
+SHORTER = (0.5, 0.25, 0.0)
 
 
 class Holdout:
@@ -51,14 +51,14 @@ class Holdout:
 
     def best_steps(self, refiner: Refiner, decoder: Decoder) -> dict[int, tuple[float, float]]:
         """By budget: nDCG@5 with the share of the decoder's steps that serves best, and that
-        share. Small clusters, of which there are many at a large k, call for short steps, and so
-        do pages unlike these: a longer step must prove itself."""
+        share. Small clusters, of which there are many at a large k, can call for short steps; but
+        the whole length stays unless a part of it is clearly better."""
         best = {}
         for k, free in self.codes.items():
             codes = refined(refiner, free, self.pages)
-            chosen, kept = 0.0, self._each(codes, None)
-            for share in SHARES:
-                tried = self._each(codes, with_steps(decoder, share))
+            chosen, kept = 1.0, self._each(codes, decoder)
+            for share in SHORTER:
+                tried = self._each(codes, with_steps(decoder, share) if share else None)
                 if clearly_better(tried, kept):
                     chosen, kept = share, tried
             best[k] = float(kept.mean()), chosen
