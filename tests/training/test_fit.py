@@ -49,7 +49,9 @@ def cluttered(count: int = 60, seed: int = 0) -> Data:
 
 
 def test_it_learns_what_there_is_to_learn() -> None:
-    recipe = dataclasses.replace(QUICK, vary=False, batch=8, learning_rate=1e-3, average=0.9)
+    recipe = dataclasses.replace(
+        QUICK, strength=1.0, vary=False, batch=8, learning_rate=1e-3, average=0.9
+    )
     codec = glie.fit(*cluttered(150), k=1, recipe=recipe, epochs=8)
     assert codec.measured is not None
     assert codec.measured.single_stage > codec.measured.free + 0.05
