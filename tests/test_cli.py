@@ -352,7 +352,8 @@ def test_an_interrupted_fit_keeps_the_best(
 
 
 @pytest.mark.parametrize(
-    "verb", ["index", "add", "search", "delete", "compact", "info", "evaluate", "fit"]
+    "verb",
+    ["index", "add", "search", "delete", "compact", "info", "evaluate", "fit", "light-colpali"],
 )
 def test_help_teaches(run: Run, verb: str) -> None:
     done = run(verb, "--help")

@@ -28,6 +28,7 @@ ROOMS: dict[str, set[str]] = {
     "terminal": {"ingest", "training", "evaluation", ""},
     "evaluation": {
         *("errors", "pages", "kernels", "codec", "search", "index", "encoders", "baselines"),
+        "training",  # its losses: light_colpali fine-tunes a rival
     },
     "training": {"errors", "pages", "kernels", "codec", "search", "evaluation"},
     "cli": {
@@ -102,6 +103,7 @@ from glie.baselines import cluster_merging
 from glie.documents import FoundDocument, read_document
 from glie.encoders import load_encoder
 from glie.evaluation.datasets import Dataset
+from glie.evaluation.light_colpali import LightColPali
 from glie.evaluation.measures import ndcg_at_5
 folder = pathlib.Path(tempfile.mkdtemp())
 for name in ("a.pdf", "a.png"):
@@ -116,6 +118,7 @@ for part in (
     lambda: glie.fit(glie.Pages([numpy.eye(2)])),
     lambda: glie.Codec.from_pretrained("some/codec"),
     lambda: cluster_merging(glie.Pages([numpy.eye(2)]), 2),
+    lambda: LightColPali(folder),
 ):
     try:
         part()
@@ -125,7 +128,7 @@ for part in (
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [
         *("documents", "documents", "encoder", "encoder", "evaluate", "fit", "hub"),
-        "evaluate",
+        *("evaluate", "light-colpali"),
     ]
 
 
