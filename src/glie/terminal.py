@@ -19,6 +19,7 @@ import rich.text
 if TYPE_CHECKING:
     import glie
     from glie.evaluation import Dataset, Row
+    from glie.evaluation.light_colpali import TuneStep
     from glie.geometry import CorpusGeometry, Spread
     from glie.ingest import Report, Step
     from glie.training.fit import FitStep
@@ -101,6 +102,34 @@ def fit_bar() -> Iterator[Callable[[FitStep], None]]:
                 measured = step.measurements
                 losses = ", ".join(f"{name} {loss:.4f}" for name, loss in step.losses.items())
                 line = f"step {step.step} of {step.steps}, epoch {step.epoch}, {said} ({losses})"
+                errors.print(line, soft_wrap=True)
+
+        yield show
+
+
+@contextmanager
+def tune_bar() -> Iterator[Callable[[TuneStep], None]]:
+    """The steps of a fine-tuning and its loss; a line now and then where the output is kept."""
+    columns = (
+        rich.progress.TextColumn("step {task.completed} of {task.total}"),
+        rich.progress.BarColumn(bar_width=20),
+        rich.progress.TimeRemainingColumn(),
+        rich.progress.TextColumn("{task.fields[said]}", style="dim", markup=False),
+    )
+    said = time.perf_counter()
+    watched = errors.is_terminal
+    with rich.progress.Progress(
+        *columns, console=errors, transient=True, disable=not watched
+    ) as bar:
+        task = bar.add_task("", total=None, said="preparing")
+
+        def show(step: TuneStep) -> None:
+            nonlocal said
+            bar.update(task, total=step.steps, completed=step.step, said=f"loss {step.loss:.4f}")
+            now = time.perf_counter()
+            if not watched and (now - said > SECONDS_BETWEEN_LINES or step.step == step.steps):
+                said = now
+                line = f"step {step.step} of {step.steps}, loss {step.loss:.4f}"
                 errors.print(line, soft_wrap=True)
 
         yield show

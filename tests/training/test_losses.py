@@ -16,6 +16,7 @@ from glie.training.losses import (
     chamfer_loss,
     listwise_loss,
     overshoot_loss,
+    pairwise_loss,
     support_loss,
     token_loss,
 )
@@ -76,6 +77,27 @@ def test_listwise_loss(seed: int, temperature: float) -> None:
             total += w * math.log(w / f) / 3
     assert float(listwise_loss(student, teacher, temperature)) == pytest.approx(total, abs=1e-9)
     assert float(listwise_loss(teacher, teacher, temperature)) == pytest.approx(0, abs=1e-12)
+
+
+@given(seeds)
+def test_pairwise_loss(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    scores = torch.from_numpy(rng.normal(size=(4, 4)))
+    relevant = torch.from_numpy(rng.random((4, 4)) < 0.3) | torch.eye(4, dtype=torch.bool)
+    losses = []
+    for b in range(4):
+        others = [float(scores[b, c]) for c in range(4) if not relevant[b, c]]
+        above = max(others, default=-math.inf) - float(scores[b, b])
+        losses.append(math.log1p(math.exp(above)))
+    assert float(pairwise_loss(scores, relevant)) == pytest.approx(sum(losses) / 4)
+
+
+def test_a_query_without_other_pages_has_no_gradient() -> None:
+    scores = torch.zeros(2, 2, requires_grad=True)
+    relevant = torch.tensor([[True, True], [False, True]])
+    pairwise_loss(scores, relevant).backward()  # type: ignore[no-untyped-call]
+    assert scores.grad is not None
+    assert scores.grad.tolist() == [[0.0, 0.0], [0.25, -0.25]]
 
 
 @given(seeds)

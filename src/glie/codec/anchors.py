@@ -21,12 +21,7 @@ SMALLEST_NORM = 1e-4  # below it, the direction of a mean of float32 vectors is 
 
 def cluster(pages: Pages, config: CodecConfig) -> Clusters:
     """Raw k-means of every page."""
-    longest = int(pages.lengths.argmax()) if len(pages) else 0
-    if len(pages) and pages.lengths[longest] > MAX_VECTORS:
-        raise VectorError(
-            f"page {pages.ids[longest]!r}: {pages.lengths[longest]} vectors, at most "
-            f"{MAX_VECTORS} fit a code; split the page"
-        )
+    check_lengths(pages)
     return kmeans(
         pages.vectors,
         pages.offsets,
@@ -35,6 +30,16 @@ def cluster(pages: Pages, config: CodecConfig) -> Clusters:
         iterations=config.iterations,
         seed=config.seed,
     )
+
+
+def check_lengths(pages: Pages) -> None:
+    """Raise unless the size of any cluster fits a code."""
+    longest = int(pages.lengths.argmax()) if len(pages) else 0
+    if len(pages) and pages.lengths[longest] > MAX_VECTORS:
+        raise VectorError(
+            f"page {pages.ids[longest]!r}: {pages.lengths[longest]} vectors, at most "
+            f"{MAX_VECTORS} fit a code; split the page"
+        )
 
 
 def anchor(pages: Pages, clusters: Clusters) -> Codes:

@@ -33,6 +33,14 @@ def listwise_loss(student: Tensor, teacher: Tensor, temperature: float) -> Tenso
     return (target.exp() * (target - found)).sum(-1).mean()
 
 
+def pairwise_loss(scores: Tensor, relevant: Tensor) -> Tensor:
+    """ColPali's loss of scores (B, B) of queries and pages, each query's own page on the diagonal:
+    softplus of how far the best other page lies above it. Pages that are `relevant` (B, B) too are
+    not among the others."""
+    others = scores.masked_fill(relevant, -torch.inf).amax(1)
+    return torch.nn.functional.softplus(others - scores.diagonal()).mean()
+
+
 def overshoot_loss(student: Tensor, teacher: Tensor) -> Tensor:
     """How far the scores (B, C - 1) of pages that are not relevant exceed the teacher's."""
     return (student - teacher).relu().mean()

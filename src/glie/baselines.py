@@ -1,0 +1,70 @@
+"""What others do with a page's vectors at the same budget, without training."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+
+from glie.codec.anchors import anchor, check_lengths
+from glie.codec.codes import Codes
+from glie.codec.config import CodecConfig
+from glie.errors import MissingExtraError
+from glie.kernels.kmeans import Clusters
+from glie.pages import Floats, Pages
+
+Ints = npt.NDArray[np.int64]
+
+
+def cluster_merging(pages: Pages, k: int, seed: int = 0) -> Codes:
+    """Light-ColPali's merge without its fine-tuning: the means of k hierarchical clusters.
+
+    The means are stored as they are, inside the sphere, like those of raw k-means: the paper's
+    table has this row below raw k-means, where means put back on the sphere would not be. For
+    those, see `merge`. Nothing is drawn: `seed` is there because every baseline takes one.
+    """
+    clusters = merge(pages, CodecConfig(k=k, seed=seed).k)
+    return dataclasses.replace(anchor(pages, clusters), vectors=clusters.centroids)
+
+
+def merge(pages: Pages, k: int) -> Clusters:
+    """The clusters of every page by `merge_labels`; `anchor` puts their means on the sphere."""
+    check_lengths(pages)
+    clusters = Clusters(
+        np.zeros((len(pages), k, pages.dim), np.float32),
+        np.zeros((len(pages), k), np.int64),
+        np.zeros(len(pages)),
+    )
+    for page, rows in enumerate(pages):
+        labels = merge_labels(rows, k)
+        for slot in range(labels.max() + 1):
+            clusters.centroids[page, slot] = rows[labels == slot].mean(axis=0)
+        clusters.counts[page] = np.bincount(labels, minlength=k)
+        clusters.objective[page] = ((rows - clusters.centroids[page, labels]) ** 2).sum()
+    return clusters
+
+
+def merge_labels(vectors: Floats, k: int) -> Ints:
+    """Which of k clusters each of a page's unit vectors (n, D) is merged into, the largest first.
+
+    Hierarchical, by Ward's linkage on cosine distance, as in the pooling that came before it
+    (Clavié et al., 2024): the squared distance of unit vectors is twice their cosine distance.
+    Equal vectors are never told apart, so few distinct ones make fewer clusters.
+    """
+    try:
+        from scipy.cluster.hierarchy import linkage
+    except ImportError:
+        raise MissingExtraError("cluster merging", "evaluate") from None
+    rows = len(vectors)
+    cluster = np.arange(rows)
+    if rows > 1:
+        steps = linkage(vectors, "ward")  # two clusters that become one, at which distance
+        distinct = 1 + int(np.count_nonzero(steps[:, 2]))
+        for step in range(rows - min(k, distinct)):
+            one, other = steps[step, :2]
+            cluster[(cluster == one) | (cluster == other)] = rows + step
+    _, first, labels, sizes = np.unique(
+        cluster, return_index=True, return_inverse=True, return_counts=True
+    )
+    return np.argsort(np.lexsort((first, -sizes)))[labels]

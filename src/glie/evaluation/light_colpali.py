@@ -1,0 +1,487 @@
+"""Light-ColPali's fine-tuning at a matched budget, the rival of appendix C of the paper.
+
+A page's vectors are clustered, without gradient, and the means of the clusters, back on the sphere,
+answer the questions. A LoRA of the whole encoder learns, through that merge, from pairs of a
+question and the image of the page that answers it. One adapter serves one k.
+
+    encoder = LightColPali("colpali-v1.3-hf")
+    fine_tune(encoder, image_pairs("my-set"), k=4)
+    encoder.save("my-adapter")  # later: LightColPali("colpali-v1.3-hf", "my-adapter")
+    codes, queries = encoder.codes(images, ids), encoder.encode_queries(texts)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import math
+import os
+import re
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import xxhash
+
+from glie.baselines import merge, merge_labels
+from glie.codec.anchors import anchor
+from glie.codec.codes import Codes
+from glie.codec.config import CodecConfig
+from glie.errors import DatasetError, EncoderError, InputError, MissingExtraError
+from glie.evaluation.datasets import _field, _rows, _table
+from glie.pages import Floats, Pages
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+    from torch import Tensor
+
+MODELS = {"colpali": "ColPaliForRetrieval", "colqwen2": "ColQwen2ForRetrieval"}
+NOTES = "light-colpali.json"
+WEIGHTS = "adapter_model.safetensors"
+ITEMS_PER_PASS = 8  # images or questions encoded at once
+
+
+@dataclasses.dataclass(frozen=True)
+class FineTuning:
+    """The settings, as they stand those of appendix C. It names neither the optimizer nor the
+    learning rate: those are of ColPali's recipe, which it follows."""
+
+    rank: int = 32
+    alpha: int = 32
+    dropout: float = 0.05
+    # of every attention that calls its layers so: the language model's, and in ColPali the vision
+    # tower's, which together have the 13.3M parameters that the appendix counts
+    layers: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj")
+    pairs: int = 4000  # at most; chosen at random where there are more
+    epochs: int = 5
+    steps: int | None = None  # of the optimizer, instead of epochs
+    batch: int = 8  # pairs; each page is a negative of the other questions
+    accumulation: int = 4  # batches a step
+    learning_rate: float = 5e-5  # linear, up over the warm-up and then down to nothing
+    warmup: float = 0.1  # of the steps
+    clip: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("rank", "alpha", "pairs", "epochs", "steps", "batch", "accumulation"):
+            value, least = getattr(self, name), 2 if name in ("pairs", "batch") else 1
+            if name == "steps" and value is None:
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise InputError(
+                    f"{name}: expected a whole number of at least {least}, found {value!r}"
+                )
+        if not 0 <= self.dropout < 1 or not 0 <= self.warmup < 1:
+            raise InputError(
+                "dropout and warmup: expected shares of at least 0 and below 1, found "
+                f"{self.dropout!r} and {self.warmup!r}"
+            )
+
+    def steps_for(self, pairs: int) -> int:
+        """How many steps so many pairs make; what fills no batch is left out of its epoch."""
+        batches = self.epochs * (pairs // min(self.batch, pairs))
+        return self.steps or math.ceil(batches / self.accumulation)
+
+    def rate(self, step: int, steps: int) -> float:
+        """The share of the learning rate at a step; the first step is 0."""
+        warm = int(self.warmup * steps)
+        return min((step + 1) / (warm + 1), (steps - step) / (steps - warm))
+
+
+class TuneStep(NamedTuple):
+    """Where a fine-tuning is."""
+
+    step: int
+    steps: int
+    loss: float  # of this step
+
+
+class Pair(NamedTuple):
+    """A question and the image of a page that answers it."""
+
+    question: str
+    image: Path
+
+
+def image_pairs(path: str | os.PathLike[str]) -> list[Pair]:
+    """The pairs of a set in the BEIR shape whose pages have an `image`, a path from its folder."""
+    folder = Path(path)
+    if not folder.is_dir():
+        raise DatasetError(f"{folder}: no such folder; expected one with corpus.jsonl")
+    images = {
+        _field(row, "_id", place): (folder / _field(row, "image", place), place)
+        for row, place in _rows(folder / "corpus.jsonl")
+    }
+    questions = {
+        _field(row, "_id", place): _field(row, "text", place)
+        for row, place in _rows(folder / "queries.jsonl")
+    }
+    qrels = folder / "qrels" / "test.tsv"
+    pairs = []
+    for line, row in enumerate(_table(qrels), start=2):
+        if len(row) != 3 or not re.fullmatch(r"-?\d{1,9}", row[2]):
+            raise DatasetError(f"{qrels}, line {line}: expected query, page and grade, found {row}")
+        query, page, grade = row[0], row[1], int(row[2])
+        if query not in questions or page not in images:
+            unknown = f"query {query!r}" if query not in questions else f"page {page!r}"
+            raise DatasetError(f"{qrels}, line {line}: {unknown} is not in the set")
+        if grade > 0:
+            pairs.append(Pair(questions[query], images[page][0]))
+    if not pairs:
+        raise DatasetError(f"{qrels}: no question has a relevant page")
+    asked = {pair.image for pair in pairs}
+    for image, place in images.values():
+        if image in asked:
+            with _image_errors(f"{place}: {image}"), _opened(image) as opened:
+                opened.verify()
+    return pairs
+
+
+def _opened(path: Path) -> Image:
+    import PIL.Image
+
+    return PIL.Image.open(path)
+
+
+def _read(image: Any) -> Image:
+    """The picture in a file, or the picture that was given, in three colours."""
+    if hasattr(image, "convert"):
+        return image.convert("RGB")  # type: ignore[no-any-return]
+    with _image_errors(str(image)), _opened(Path(image)) as opened:
+        return opened.convert("RGB")
+
+
+@contextlib.contextmanager
+def _image_errors(place: str) -> Iterator[None]:
+    """Whatever Pillow raises on a bad file (its decoders raise anything) names the file."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except FileNotFoundError:
+        raise DatasetError(f"{place}: no such image") from None
+    except Exception as error:
+        raise DatasetError(f"{place}: damaged, or not an image ({error})") from None
+
+
+class LightColPali:
+    """A ColPali or ColQwen2 model of `transformers`, as it is or with an adapter from `save`.
+
+    `model` is a folder, or a name on the Hugging Face Hub. Vectors are those that the model's
+    attention mask keeps: the image's, and those of the prompt around it.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str],
+        adapter: str | os.PathLike[str] | None = None,
+        *,
+        device: str | None = None,
+    ) -> None:
+        check_ready()
+        import torch
+
+        self.name = os.fspath(model)
+        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self.notes: dict[str, Any] = {}  # of its fine-tuning
+        self.model, self._processor = _loaded(self.name)
+        if adapter is not None:
+            self.model, self.notes = _with_adapter(self.model, Path(adapter))
+        self.model.to(self.device).eval()
+
+    @property
+    def k(self) -> int | None:
+        """The budget that it was fine-tuned for."""
+        return self.notes.get("k")
+
+    def encode_pages(self, pages: Sequence[Any]) -> list[Floats]:
+        """One (n, D) array a page: a picture, or the path of one."""
+        return self._encode(pages, self.page_vectors)
+
+    def encode_queries(self, texts: Sequence[str]) -> list[Floats]:
+        """One (m, D) array a question."""
+        if isinstance(texts, str):
+            raise InputError("encode_queries: expected a list of texts, found a single string")
+        return self._encode(texts, self.query_vectors)
+
+    def codes(self, pages: Sequence[Any], ids: Sequence[str], k: int | None = None) -> Codes:
+        """The merged vectors of pages, as an index would store them, at the budget that it was
+        fine-tuned for or at another."""
+        if k is None and self.k is None:
+            raise InputError("k: expected a budget, since the model is not fine-tuned for one")
+        budget = CodecConfig(k=k or self.k or 0).k
+        vectors = Pages(self.encode_pages(pages), ids, normalize=True)
+        return anchor(vectors, merge(vectors, budget))
+
+    def _encode(
+        self, items: Sequence[Any], vectors_of: Callable[[Sequence[Any]], tuple[Tensor, Tensor]]
+    ) -> list[Floats]:
+        import torch
+
+        found: list[Floats] = []
+        for at in range(0, len(items), ITEMS_PER_PASS):
+            with torch.inference_mode():
+                vectors, real = vectors_of(items[at : at + ITEMS_PER_PASS])
+            found += [rows[mine].cpu().numpy() for rows, mine in zip(vectors, real, strict=True)]
+        return found
+
+    def page_vectors(self, pages: Sequence[Any]) -> tuple[Tensor, Tensor]:
+        """(B, N, D) vectors of page images, and the (B, N) mask of those that are not padding."""
+        return self._vectors(self._processor.process_images(images=[_read(page) for page in pages]))
+
+    def query_vectors(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """(B, m, D) vectors of questions, and the (B, m) mask of those that are not padding."""
+        return self._vectors(self._processor.process_queries(text=list(texts)))
+
+    def _vectors(self, inputs: Any) -> tuple[Tensor, Tensor]:
+        # labels are for generating text
+        given = {name: value.to(self.device) for name, value in inputs.items() if name != "labels"}
+        return self.model(**given).embeddings.float(), given["attention_mask"].bool()
+
+    def scores(self, questions: Sequence[str], pages: Sequence[Any], k: int) -> Tensor:
+        """(Q, P) MaxSim of questions over merged pages, with gradients through the means."""
+        from glie.training.losses import best_matches
+
+        tokens, asked = self.query_vectors(questions)
+        merged, used = merged_vectors(*self.page_vectors(pages), k)
+        best = best_matches(tokens[:, None], merged[None], used)
+        return best.masked_fill(~asked[:, None], 0).sum(-1)
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the adapter, in peft's format, and the notes of its fine-tuning."""
+        if not self.notes:
+            raise InputError("nothing to save: the model is not fine-tuned")
+        place = Path(folder)
+        check_place(place)
+        try:
+            # its embeddings are the model's own, and looking for changes could ask the Hub
+            self.model.save_pretrained(place, save_embedding_layers=False)
+            (place / NOTES).write_text(json.dumps(self.notes, indent=1), encoding="utf-8")
+        except OSError as error:
+            raise EncoderError(f"{place}: cannot be written: {error.strerror}") from None
+
+
+def merged_vectors(vectors: Tensor, real: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The (B, k, D) means of the clusters of pages (B, N, D), on the sphere, and the (B, k) mask of
+    those in use. Which cluster a vector is in carries no gradient; the means do."""
+    import torch
+
+    merged = []
+    for page, mine in zip(vectors, real, strict=True):
+        rows = page[mine]
+        labels = torch.from_numpy(merge_labels(rows.detach().cpu().numpy(), k)).to(rows.device)
+        means = [rows[labels == slot].mean(0) for slot in range(int(labels.max()) + 1)]
+        merged.append(torch.nn.functional.normalize(torch.stack(means), dim=-1))
+    used = torch.tensor([[slot < len(page) for slot in range(k)] for page in merged])
+    padded = [torch.nn.functional.pad(page, (0, 0, 0, k - len(page))) for page in merged]
+    return torch.stack(padded), used.to(vectors.device)
+
+
+def fine_tune(
+    encoder: LightColPali,
+    pairs: Sequence[Pair],
+    k: int = 4,
+    settings: FineTuning | None = None,
+    *,
+    seed: int = 0,
+    progress: Callable[[TuneStep], None] = lambda step: None,
+) -> list[float]:
+    """Give the encoder a fresh LoRA and train it through the merge; the loss of every step.
+
+    The same inputs, seed and thread count give the same weights. Interrupted, it keeps what it has
+    learned so far, and `encoder.notes` say so.
+    """
+    import torch
+
+    settings = settings or FineTuning()
+    CodecConfig(k=k, seed=seed)
+    if encoder.notes:
+        raise InputError(f"{encoder.name}: it is fine-tuned already; load the model anew")
+    rng = np.random.default_rng(seed)
+    chosen = [pairs[i] for i in rng.permutation(len(pairs))[: settings.pairs]]
+    if len({pair.image for pair in chosen}) < 2:
+        raise InputError("pairs: expected at least two pages, since each is a negative of others")
+    for image in {pair.image for pair in chosen}:
+        _read(image)  # a damaged one is found now, not after an hour
+    batches = _batches(chosen, settings.batch, rng)
+    steps = settings.steps_for(len(chosen))
+    relevant = set(pairs)
+    losses: list[float] = []
+    interrupted, began, revision = False, time.perf_counter(), _revision(encoder.model)
+    devices = [encoder.device] if encoder.device.type == "cuda" else []
+    with torch.random.fork_rng(devices):
+        torch.manual_seed(seed)  # of the first weights, and of dropout
+        model = encoder.model = _with_lora(encoder.model, settings)
+        weights = [weight for weight in model.parameters() if weight.requires_grad]
+        optimizer = torch.optim.AdamW(weights, lr=settings.learning_rate, weight_decay=0.0)
+        schedule = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda step: settings.rate(step, steps)
+        )
+        model.train()
+        try:
+            while len(losses) < steps:
+                total = 0.0
+                for _ in range(settings.accumulation):
+                    loss = _loss(encoder, next(batches), relevant, k)
+                    torch.autograd.backward(loss / settings.accumulation)
+                    total += float(loss.detach())
+                torch.nn.utils.clip_grad_norm_(weights, settings.clip)
+                optimizer.step()
+                optimizer.zero_grad()
+                schedule.step()
+                losses.append(total / settings.accumulation)
+                progress(TuneStep(len(losses), steps, losses[-1]))
+        except KeyboardInterrupt:
+            interrupted = True
+        finally:
+            model.eval()
+    encoder.notes = {
+        "model": encoder.name,
+        "model_revision": revision,
+        "k": k,
+        "seed": seed,
+        "settings": dataclasses.asdict(settings),
+        "pairs": len(chosen),
+        "parameters": sum(weight.numel() for weight in weights),
+        "steps": len(losses),
+        "interrupted": interrupted,
+        "seconds": round(time.perf_counter() - began, 1),
+    }
+    return losses
+
+
+def _loss(encoder: LightColPali, batch: list[Pair], relevant: set[Pair], k: int) -> Tensor:
+    import torch
+
+    from glie.training.losses import pairwise_loss
+
+    questions, pages = [pair.question for pair in batch], [pair.image for pair in batch]
+    answers = [[Pair(question, page) in relevant for page in pages] for question in questions]
+    scores = encoder.scores(questions, pages, k)
+    return pairwise_loss(scores, torch.tensor(answers, device=scores.device))
+
+
+def _batches(pairs: list[Pair], size: int, rng: np.random.Generator) -> Iterator[list[Pair]]:
+    """Batches without end: the pairs in a new order each epoch, less what fills no batch."""
+    size = min(size, len(pairs))
+    while True:
+        order = rng.permutation(len(pairs))
+        for at in range(0, len(pairs) - size + 1, size):
+            yield [pairs[i] for i in order[at : at + size]]
+
+
+def check_ready() -> None:
+    """Raise unless what fine-tuning needs is installed."""
+    try:
+        import peft  # noqa: F401
+        import PIL  # noqa: F401
+        import scipy  # noqa: F401
+        import torch  # noqa: F401
+        import transformers  # noqa: F401
+    except ImportError:
+        raise MissingExtraError("fine-tuning a visual encoder", "light-colpali") from None
+
+
+def check_place(folder: Path) -> None:
+    """Make the folder, unless something that is no adapter lies there."""
+    if folder.is_file():
+        raise EncoderError(f"{folder}: a file; an adapter is a folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        names = {path.name for path in folder.iterdir()}
+    except OSError as error:
+        raise EncoderError(f"{folder}: cannot be written: {error.strerror}") from None
+    if names and NOTES not in names:
+        raise EncoderError(f"{folder}: not empty and not an adapter; choose another name")
+
+
+def _loaded(name: str) -> tuple[Any, Any]:
+    """The model and its processor; weights are safetensors, and no code comes with them."""
+    import transformers
+
+    local = Path(name).is_dir()
+    if local and (Path(name) / "adapter_config.json").exists():
+        raise EncoderError(
+            f"{name}: an adapter, not a model; give the model that it is for, or a checkpoint "
+            "that it is merged into (on the Hub, their names end in -hf)"
+        )
+    options = {"local_files_only": local, "trust_remote_code": False}
+    try:
+        with _without_bars(transformers):
+            kind = transformers.AutoConfig.from_pretrained(name, **options).model_type
+            if kind not in MODELS:
+                raise EncoderError(f"{name}: a {kind} model, expected {' or '.join(MODELS)}")
+            # where torchvision is missing, images are prepared by Pillow
+            processor = transformers.AutoProcessor.from_pretrained(name, **options)
+            model = getattr(transformers, MODELS[kind]).from_pretrained(
+                name, use_safetensors=True, **options
+            )
+    except EncoderError:
+        raise
+    except Exception as error:  # a damaged file makes each format's reader raise its own
+        reason = str(error).strip().split("\n")[0]
+        raise EncoderError(
+            f"{name}: not a transformers ColPali or ColQwen2 model with its processor and "
+            f"safetensors weights: {reason}"
+        ) from None
+    return model, processor
+
+
+@contextlib.contextmanager
+def _without_bars(transformers: Any) -> Iterator[None]:
+    bars = transformers.utils.logging
+    shown = bars.is_progress_bar_enabled()
+    bars.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            bars.enable_progress_bar()
+
+
+def _with_lora(model: Any, settings: FineTuning) -> Any:
+    """The model with a fresh adapter: its second matrices are zero, so it changes nothing yet."""
+    import peft
+
+    return peft.get_peft_model(
+        model,
+        peft.LoraConfig(
+            r=settings.rank,
+            lora_alpha=settings.alpha,
+            lora_dropout=settings.dropout,
+            target_modules=list(settings.layers),
+        ),
+    )
+
+
+def _with_adapter(model: Any, folder: Path) -> tuple[Any, dict[str, Any]]:
+    """The model with an adapter from `save`, and its notes."""
+    import peft
+
+    try:
+        notes = json.loads((folder / NOTES).read_text(encoding="utf-8"))
+        CodecConfig(k=notes["k"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise EncoderError(
+            f"{folder}: not an adapter (no readable {NOTES}); `glie light-colpali` makes one"
+        ) from None
+    if not (folder / WEIGHTS).exists():  # peft would look for pickled ones
+        raise EncoderError(f"{folder}: damaged: {WEIGHTS} is missing")
+    if notes.get("model_revision") != _revision(model):
+        raise EncoderError(f"{folder}: made for another model, {notes.get('model')!r}")
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message="Found missing adapter keys")
+            return peft.PeftModel.from_pretrained(model, folder), notes
+    except Exception as error:
+        reason = str(error).strip().split("\n")[0][:200]
+        raise EncoderError(f"{folder}: damaged: {reason}") from None
+
+
+def _revision(model: Any) -> str:
+    """Tells models apart by their last layer, which no adapter of ours changes."""
+    last = model.get_submodule("embedding_proj_layer").weight.detach().float().cpu().numpy()
+    return f"{xxhash.xxh3_64_intdigest(last.tobytes()):016x}"
