@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +19,7 @@ import glie.encoders.minilm as minilm_module
 from glie.documents import DocumentPage
 from glie.encoders import Encoder, load_encoder
 from glie.encoders.text import WINDOW, TextEncoder
+from tests.conftest import Floats, unit
 
 LONG = " ".join(f"The {i}th turbine stands in {i * 7} metres of water." for i in range(200))
 
@@ -24,22 +29,30 @@ def minilm() -> Encoder:
     return load_encoder()
 
 
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A two-layer BERT with random weights and a word tokenizer, saved as transformers saves it."""
-    import torch
-    from tokenizers import Tokenizer, models, pre_tokenizers, processors
-    from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"w{i}" for i in range(50))]
 
-    folder = tmp_path_factory.mktemp("tiny")
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"w{i}" for i in range(50))]
-    tokenizer = Tokenizer(models.WordLevel({w: i for i, w in enumerate(words)}, "[UNK]"))
+
+def word_tokenizer() -> Any:
+    """One token a word, between [CLS] and [SEP]."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    tokenizer = Tokenizer(models.WordLevel({w: i for i, w in enumerate(WORDS)}, "[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
+    return tokenizer
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A two-layer BERT with random weights and a word tokenizer, saved as transformers saves it."""
+    import torch
+    from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+    folder = tmp_path_factory.mktemp("tiny")
     PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
+        tokenizer_object=word_tokenizer(),
         pad_token="[PAD]",
         unk_token="[UNK]",
         cls_token="[CLS]",
@@ -47,11 +60,82 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ).save_pretrained(folder)
     torch.manual_seed(0)
     config = BertConfig(
-        vocab_size=len(words), hidden_size=24, num_hidden_layers=2, num_attention_heads=2,
+        vocab_size=len(WORDS), hidden_size=24, num_hidden_layers=2, num_attention_heads=2,
         intermediate_size=32, max_position_embeddings=40,
     )  # fmt: skip
     BertModel(config).eval().save_pretrained(folder)
     return folder
+
+
+class Network:
+    """A network of one line: a token's state is the sum of what its word, its place and the mean of
+    the words around it give. In numpy, and saved in the ONNX format."""
+
+    def __init__(self, *, seed: int = 0, width: int = 24, positions: int = 40) -> None:
+        rng = np.random.default_rng(seed)
+        self.words = rng.normal(size=(len(WORDS), width)).astype(np.float32)
+        self.places = rng.normal(size=(positions, width)).astype(np.float32)
+
+    def vectors(self, tokens: list[int]) -> Floats:
+        """Unit vectors of the tokens of a window, without those of [CLS] and [SEP]."""
+        words = self.words[[2, *tokens, 3]]
+        return unit(words + self.places[: len(words)] + words.mean(axis=0))[1:-1]
+
+    def save(
+        self,
+        folder: Path,
+        file: str = "onnx/model.onnx",
+        *,
+        inputs: tuple[str, ...] = ("input_ids", "attention_mask", "token_type_ids"),
+        output: str = "last_hidden_state",
+        pooled: bool = False,
+        rows: str | int = "rows",
+    ) -> Path:
+        """As exporters lay out a model's folder."""
+        from onnx import TensorProto, helper, numpy_helper, save
+
+        def node(kind: str, given: str, made: str, **options: Any) -> Any:
+            return helper.make_node(kind, given.split(), [made], **options)
+
+        nodes = [
+            node("Gather", "words input_ids", "x"),
+            node("Cast", "attention_mask", "flat_mask", to=TensorProto.FLOAT),
+            node("Unsqueeze", "flat_mask last", "mask"),
+            node("Mul", "x mask", "seen"),
+            node("ReduceSum", "seen first", "total"),
+            node("ReduceSum", "mask first", "count"),
+            node("Div", "total count", "mean"),
+            node("CumSum", "attention_mask one", "place", exclusive=1),
+            node("Gather", "places place", "placed"),
+            node("Add", "x placed", "there"),
+            node("Add", "there mean", "states"),
+            node("ReduceMean" if pooled else "Identity", "states", output),
+        ]
+        constants = {
+            "words": self.words,
+            "places": self.places,
+            "last": np.array([-1]),
+            "first": np.array([1]),
+            "one": np.array(1),
+        }
+        graph = helper.make_graph(
+            nodes,
+            "network",
+            [helper.make_tensor_value_info(n, TensorProto.INT64, [rows, "row"]) for n in inputs],
+            [helper.make_tensor_value_info(output, TensorProto.FLOAT, None)],
+            [numpy_helper.from_array(array, name) for name, array in constants.items()],
+        )
+        opsets = [helper.make_opsetid("", 17)]
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        save(helper.make_model(graph, opset_imports=opsets, ir_version=10), str(folder / file))
+        tokenizer = word_tokenizer()
+        # as in published folders: cut and padded to a length that is not ours
+        tokenizer.enable_truncation(8)
+        tokenizer.enable_padding(length=8)
+        tokenizer.save(str(folder / "tokenizer.json"))
+        settings = {"max_position_embeddings": len(self.places), "pad_token_id": 0}
+        (folder / "config.json").write_text(json.dumps(settings))
+        return folder
 
 
 def test_one_unit_vector_a_token(minilm: Encoder) -> None:
@@ -170,5 +254,132 @@ def test_damaged_local_weights(tiny: Path, tmp_path: Path) -> None:
 def test_unknown_encoders(tmp_path: Path) -> None:
     with pytest.raises(glie.EncoderError, match="encoder 'colbert' is unknown: expected 'minilm'"):
         load_encoder("colbert")
-    with pytest.raises(glie.EncoderError, match="not a transformers text model"):
+    with pytest.raises(glie.EncoderError, match="no text model in it"):
         load_encoder(tmp_path)
+
+
+def text_of(tokens: list[int]) -> str:
+    return " ".join(WORDS[token] for token in tokens)
+
+
+def test_an_onnx_folder_is_an_encoder(tmp_path: Path) -> None:
+    network = Network()
+    encoder = load_encoder(network.save(tmp_path))
+    assert encoder.name == str(tmp_path.resolve())
+    short, other = [4, 9, 4], [30, 7, 8, 11, 12]
+    together = encoder.encode_pages([text_of(short), text_of(other)])
+    for tokens, vectors in zip((short, other), together, strict=True):
+        assert vectors.dtype == np.float32
+        np.testing.assert_allclose(vectors, network.vectors(tokens), atol=1e-6)
+        np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+    np.testing.assert_allclose(encoder.encode_queries([text_of(short)])[0], together[0], atol=1e-6)
+
+
+def test_windows_of_an_onnx_model(tmp_path: Path) -> None:
+    """40 positions leave 38 for text; two windows share 9 tokens, 5 of them from the second."""
+    network = Network()
+    encoder = load_encoder(network.save(tmp_path))
+    tokens = [4 + i * 7 % 50 for i in range(60)]
+    expected = np.concatenate([network.vectors(tokens[:38])[:33], network.vectors(tokens[29:])[4:]])
+    vectors = encoder.encode_pages([text_of([5]), text_of(tokens)])[1]
+    np.testing.assert_allclose(vectors, expected, atol=1e-6)
+
+
+def test_an_onnx_model_needs_no_torch(tmp_path: Path) -> None:
+    Network().save(tmp_path)
+    code = f"""
+import sys
+sys.modules["torch"] = sys.modules["transformers"] = None
+from glie.encoders import load_encoder
+print(load_encoder({str(tmp_path)!r}).encode_pages(["w1 w2"])[0].shape)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout.strip(), done.stderr) == ("(2, 24)", "")
+
+
+def test_the_revision_of_an_onnx_folder(tmp_path: Path) -> None:
+    first = load_encoder(Network().save(tmp_path / "a")).revision
+    assert load_encoder(Network().save(tmp_path / "b")).revision == first
+    assert load_encoder(Network(seed=1).save(tmp_path / "b")).revision != first
+    for name in ("tokenizer.json", "config.json"):
+        folder = Network().save(tmp_path / name)
+        (folder / name).write_text((folder / name).read_text() + "\n")
+        assert load_encoder(folder).revision != first
+
+
+def test_which_onnx_model(tmp_path: Path) -> None:
+    """Full precision before int8, another name if it is the only one."""
+    full, small = Network(seed=0), Network(seed=1)
+
+    def loaded(folder: Path) -> Floats:
+        return load_encoder(folder).encode_queries([text_of([4, 5])])[0]
+
+    small.save(tmp_path / "a", "onnx/model_quantized.onnx")
+    np.testing.assert_allclose(loaded(tmp_path / "a"), small.vectors([4, 5]), atol=1e-6)
+    full.save(tmp_path / "a", "model.onnx")
+    np.testing.assert_allclose(loaded(tmp_path / "a"), full.vectors([4, 5]), atol=1e-6)
+    full.save(tmp_path / "b", "bert.onnx")
+    np.testing.assert_allclose(loaded(tmp_path / "b"), full.vectors([4, 5]), atol=1e-6)
+    full.save(tmp_path / "b", "albert.onnx")
+    with pytest.raises(glie.EncoderError, match=r"several models \(albert.onnx, bert.onnx\)"):
+        load_encoder(tmp_path / "b")
+
+
+def test_transformers_weights_come_before_onnx(tiny: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny, tmp_path / "both")
+    shutil.copytree(Network().save(tmp_path / "onnx") / "onnx", tmp_path / "both" / "onnx")
+    assert load_encoder(tmp_path / "both").revision == load_encoder(tiny).revision
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"inputs": ("input_ids", "attention_mask", "pixels")}, "inputs are .*pixels; expected"),
+        ({"output": "logits"}, "outputs are logits; expected last_hidden_state"),
+        (
+            {"pooled": True},
+            r"shape \(1, 1, 1\) for tokens of \(1, 3\); expected one vector a token",
+        ),
+        ({"rows": 1}, r"of \[1, 'row'\]; expected integers, any number of rows"),
+    ],
+)
+def test_onnx_models_of_another_kind(tmp_path: Path, options: Any, said: str) -> None:
+    Network().save(tmp_path, **options)
+    with pytest.raises(glie.EncoderError, match=said):
+        load_encoder(tmp_path)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+@pytest.mark.parametrize(
+    ("file", "damage", "said"),
+    [
+        ("onnx/model.onnx", cut, "not an ONNX model"),
+        ("tokenizer.json", cut, "not a tokenizer"),
+        ("tokenizer.json", Path.unlink, "tokenizer.json: cannot be read: No such file"),
+        ("config.json", cut, "not a model's configuration"),
+        ("config.json", lambda p: p.write_text("[]"), "not a model's configuration"),
+        (
+            "config.json",
+            lambda p: p.write_text('{"max_position_embeddings": 2}'),
+            "no room for text in the 2 tokens",
+        ),
+    ],
+)
+def test_damaged_onnx_folders(
+    tmp_path: Path, file: str, damage: Callable[[Path], object], said: str
+) -> None:
+    Network().save(tmp_path)
+    damage(tmp_path / file)
+    with pytest.raises(glie.EncoderError, match=said):
+        load_encoder(tmp_path)
+
+
+def test_a_vocabulary_larger_than_the_network(tmp_path: Path) -> None:
+    network = Network()
+    network.words = network.words[:10]
+    encoder = load_encoder(network.save(tmp_path))
+    with pytest.raises(glie.EncoderError, match="not a model of this tokenizer's tokens"):
+        encoder.encode_pages(["w40"])

