@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from glie.encoders import Encoder, load_encoder
 from glie.encoders.text import WINDOW, TextEncoder
 from tests.conftest import Floats, unit
 
+TOOL = Path(__file__).parent.parent / "tools" / "fit_reduction.py"
 LONG = " ".join(f"The {i}th turbine stands in {i * 7} metres of water." for i in range(200))
 
 
@@ -383,3 +385,82 @@ def test_a_vocabulary_larger_than_the_network(tmp_path: Path) -> None:
     encoder = load_encoder(network.save(tmp_path))
     with pytest.raises(glie.EncoderError, match="not a model of this tokenizer's tokens"):
         encoder.encode_pages(["w40"])
+
+
+def run_tool(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> None:
+    monkeypatch.setattr(sys, "argv", ["fit_reduction.py", *map(str, arguments)])
+    runpy.run_path(str(TOOL), run_name="__main__")
+
+
+def word_set(folder: Path) -> Path:
+    """Pages of words, and a question about each."""
+    (folder / "qrels").mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    texts = [text_of(list(rng.integers(4, 54, 30))) for _ in range(12)]
+    pages = [{"_id": f"p{i}", "text": text} for i, text in enumerate(texts)]
+    queries = [{"_id": f"q{i}", "text": text[:20]} for i, text in enumerate(texts)]
+    for name, entries in (("corpus", pages), ("queries", queries)):
+        (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, entries)))
+    rows = [f"q{i}\tp{i}\t1" for i in range(len(texts))]
+    (folder / "qrels" / "test.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *rows]))
+    return folder
+
+
+def test_a_folder_and_a_reduction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from safetensors.numpy import load_file
+
+    folder = Network().save(tmp_path / "@scope" / "tiny")
+    file = tmp_path / "@scope" / "tiny-8.safetensors"
+    words = word_set(tmp_path / "words")
+    run_tool(monkeypatch, words, "--encoder", folder, "--dim", 8, "--to", file)
+
+    whole, reduced = load_encoder(folder), load_encoder(f"{folder}@{file}")
+    matrix = load_file(file)["reduction"].astype(np.float32)
+    assert matrix.shape == (24, 8)
+    vectors = reduced.encode_queries(["w1 w2 w3"])[0]
+    np.testing.assert_allclose(
+        vectors, unit(whole.encode_queries(["w1 w2 w3"])[0] @ matrix), atol=1e-6
+    )
+    assert reduced.name == f"{folder.resolve()}@{file.resolve()}"
+    assert load_encoder(reduced.name).revision == reduced.revision != whole.revision
+
+    with pytest.raises(glie.EncoderError, match="fitted for an encoder of revision"):
+        load_encoder(f"{Network(seed=1).save(tmp_path / 'other')}@{file}")
+
+
+def test_what_a_reduction_costs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = Network().save(tmp_path / "tiny")
+    sets = word_set(tmp_path / "a"), word_set(tmp_path / "b")
+    run_tool(monkeypatch, *sets, "--encoder", folder, "--dim", 8, "--leave-one-out")
+    rows = [line.split(" | ")[1] for line in capsys.readouterr().out.split("\n") if "| " in line]
+    dims = ["24", "8, p = 0.0", "8, p = 0.25", "8, p = 0.4", "8, p = 0.5"]
+    assert rows == ["dimensions", "---", *dims, *dims]
+
+
+@pytest.mark.parametrize(
+    ("tensors", "said"),
+    [
+        ({"other": np.eye(24, dtype=np.float32)}, "with the tensor 'reduction'"),
+        ({"reduction": np.eye(24, dtype=np.int64)}, r"int64 of shape \(24, 24\); expected floats"),
+        ({"reduction": np.ones(24, np.float32)}, r"float32 of shape \(24,\)"),
+        ({"reduction": np.ones((24, 0), np.float32)}, r"shape \(24, 0\)"),
+        ({"reduction": np.ones((8, 24), np.float32)}, r"shape \(8, 24\); expected .* not more"),
+        ({"reduction": np.full((24, 8), np.inf, np.float16)}, "not finite"),
+        ({"reduction": np.eye(30, dtype=np.float16)}, "of 30 dimensions for hidden states of 24"),
+    ],
+)
+def test_reductions_that_do_not_fit(tmp_path: Path, tensors: Any, said: str) -> None:
+    from safetensors.numpy import save_file
+
+    save_file(tensors, tmp_path / "matrix.safetensors")
+    with pytest.raises(glie.EncoderError, match=said):
+        load_encoder(f"{Network().save(tmp_path)}@{tmp_path / 'matrix.safetensors'}")
+
+
+def test_a_reduction_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(glie.EncoderError, match=r"gone\.safetensors: not a safetensors file"):
+        load_encoder(f"{Network().save(tmp_path)}@{tmp_path / 'gone.safetensors'}")
+    with pytest.raises(glie.EncoderError, match=r"encoder 'gone@a\.safetensors' is unknown"):
+        load_encoder("gone@a.safetensors")

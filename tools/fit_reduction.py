@@ -1,7 +1,11 @@
-"""Make the matrix that reduces the embedded encoder's vectors from 384 to 128 dimensions.
+"""Make a matrix that reduces an encoder's vectors to fewer dimensions, 128 unless told.
 
+    python tools/fit_reduction.py DATASET... --encoder FOLDER --to gte-128.safetensors
     python tools/fit_reduction.py DATASET... --to src/glie/encoders/minilm-128.safetensors
     python tools/fit_reduction.py DATASET... --leave-one-out
+
+The first is for the text model in a folder: `--encoder FOLDER@gte-128.safetensors` then stands for
+its reduced vectors wherever glie takes an encoder. The second makes the embedded encoder's.
 
 A DATASET is a folder with corpus.jsonl; only pages are used, never questions. The matrix is V L^-p:
 the top principal directions V of the page tokens (second moments, every set with the same weight),
@@ -9,8 +13,9 @@ each divided by a power of its eigenvalue L. At p = 0 that is plain PCA; p = 0.5
 directions equally long. In between, the few directions that all tokens share count for less, as
 they should: they say nothing about which page is meant.
 
---leave-one-out measures instead: for each set with questions, nDCG@5 at 384 dimensions and at 128
-with matrices fitted on the other sets, of all vectors and of normalised k-means.
+--leave-one-out measures instead: for each set with questions, nDCG@5 at the encoder's own
+dimensions and reduced by matrices fitted on the other sets; of all vectors and of normalised
+k-means.
 """
 
 from __future__ import annotations
@@ -21,10 +26,11 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from safetensors.numpy import save_file
 
 from glie.codec.codec import Codec
-from glie.encoders import Encoder, load_encoder
+from glie.encoders import WHOLE, Encoder, load_encoder
+from glie.encoders.reduction import write_reduction
+from glie.errors import GlieError
 from glie.evaluation.datasets import Dataset, load, read_pages
 from glie.evaluation.measures import DEPTH, ndcg_at_5, search_codes, search_vectors
 from glie.pages import Floats, Pages, Queries
@@ -44,27 +50,27 @@ def corpus_texts(folder: Path) -> list[str]:
 
 
 def second_moment(encoder: Encoder, folder: Path) -> Moment:
-    total, count = np.zeros((384, 384)), 0
+    total, count = np.zeros(()), 0
     texts = corpus_texts(folder)
     for at in range(0, len(texts), 50):
         for vectors in encoder.encode_pages(texts[at : at + 50]):
-            total += vectors.T.astype(np.float64) @ vectors
+            total = total + vectors.T.astype(np.float64) @ vectors
             count += len(vectors)
         print(f"{folder.name}: {min(at + 50, len(texts))} of {len(texts)} pages", end="\r")
     print(f"{folder.name}: {len(texts)} pages, {count:,} tokens")
     return total / count
 
 
-def reduction(moments: list[Moment], power: float) -> Floats:
+def reduction(moments: list[Moment], dim: int, power: float) -> Floats:
     values, directions = np.linalg.eigh(np.mean(moments, axis=0))
-    values, directions = values[::-1][:DIM], directions[:, ::-1][:, :DIM]
+    values, directions = values[::-1][:dim], directions[:, ::-1][:, :dim]
     # a direction has no sign of its own; fix it, so that the same data give the same file
     directions = directions * np.sign(directions.sum(axis=0))
     matrix = directions * values**-power
-    return np.asarray(matrix / np.linalg.norm(matrix) * np.sqrt(DIM), dtype=np.float32)
+    return np.asarray(matrix / np.linalg.norm(matrix) * np.sqrt(dim), dtype=np.float32)
 
 
-def leave_one_out(encoder: Encoder, folders: list[Path]) -> None:
+def leave_one_out(encoder: Encoder, folders: list[Path], dim: int) -> None:
     moments = {folder: second_moment(encoder, folder) for folder in folders}
     ks = " | ".join(f"k = {k}" for k in BUDGETS)
     print(f"| held-out set | dimensions | all vectors | {ks} |")
@@ -76,8 +82,9 @@ def leave_one_out(encoder: Encoder, folders: list[Path]) -> None:
         pages = encoder.encode_pages(list(dataset.pages.values()))
         queries = encoder.encode_queries(list(dataset.queries.values()))
         others = [moment for other, moment in moments.items() if other != folder]
-        matrices = {"384": np.eye(384, dtype=np.float32)}
-        matrices |= {f"128, p = {power}": reduction(others, power) for power in POWERS}
+        own = pages[0].shape[1]
+        matrices = {f"{own}": np.eye(own, dtype=np.float32)}
+        matrices |= {f"{dim}, p = {power}": reduction(others, dim, power) for power in POWERS}
         for name, matrix in matrices.items():
             p = Pages([page @ matrix for page in pages], normalize=True)
             q = Queries([query @ matrix for query in queries], normalize=True)
@@ -98,17 +105,27 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("datasets", type=Path, nargs="+")
+    parser.add_argument("--encoder", default=WHOLE, help="a folder with a text model")
+    parser.add_argument("--dim", type=int, default=DIM, help="dimensions to reduce to")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--to", type=Path, help="where to write the matrix")
     what.add_argument("--leave-one-out", action="store_true", help="measure, write nothing")
     arguments = parser.parse_args()
-    encoder = load_encoder("minilm-384")
-    if arguments.leave_one_out:
-        leave_one_out(encoder, arguments.datasets)
-        return
-    matrix = reduction([second_moment(encoder, folder) for folder in arguments.datasets], POWER)
-    # float16 halves the file; its rounding is a thousandth of what the reduction itself loses
-    save_file({"reduction": matrix.astype(np.float16)}, arguments.to)
+    if arguments.to and not arguments.to.parent.is_dir():  # now, not after minutes of work
+        parser.error(f"--to {arguments.to}: there is no folder {arguments.to.parent}")
+    try:
+        encoder = load_encoder(arguments.encoder)
+        own = encoder.encode_queries(["a"])[0].shape[1]
+        if not 0 < arguments.dim <= own:
+            parser.error(f"--dim {arguments.dim}: expected 1 to {own}, the encoder's own")
+        if arguments.leave_one_out:
+            leave_one_out(encoder, arguments.datasets, arguments.dim)
+            return
+        moments = [second_moment(encoder, folder) for folder in arguments.datasets]
+        matrix = reduction(moments, arguments.dim, POWER)
+        write_reduction(arguments.to, matrix, encoder)
+    except GlieError as error:
+        parser.exit(1, f"{error}\n")
     print(f"{arguments.to}: {matrix.shape[0]} x {matrix.shape[1]}")
 
 

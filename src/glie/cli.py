@@ -110,7 +110,10 @@ def index_documents(
     ] = None,
     encoder: Annotated[
         str | None,
-        typer.Option(help="minilm, minilm-384, or a folder with a transformers text model."),
+        typer.Option(
+            help="minilm, minilm-384, or a FOLDER with a text model, of transformers or ONNX; "
+            "FOLDER@MATRIX.safetensors reduces its vectors by a fitted matrix."
+        ),
     ] = None,
     codec: Annotated[
         str | None,
