@@ -124,7 +124,7 @@ for part in (
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [
         *("documents", "documents", "encoder", "encoder", "evaluate", "evaluate", "fit", "hub"),
-        *("evaluate", "light-colpali"),
+        *("baselines", "light-colpali"),
     ]
 
 

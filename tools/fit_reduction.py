@@ -87,10 +87,10 @@ def leave_one_out(encoder: Encoder, folders: list[Path]) -> None:
 
 def scores(dataset: Dataset, pages: Pages, queries: Queries) -> Iterator[float]:
     """nDCG@5 of all vectors, then of normalised k-means at each budget."""
-    yield ndcg_at_5(dataset, search_vectors(queries, pages, DEPTH))
+    yield ndcg_at_5(dataset, search_vectors(queries, [pages], DEPTH).positions)
     for k in BUDGETS:
         codes = Codec(k=k).compress(pages)
-        yield ndcg_at_5(dataset, search_codes(queries, codes, None, DEPTH))
+        yield ndcg_at_5(dataset, search_codes(queries, codes, None, DEPTH).positions)
 
 
 def main() -> None:
