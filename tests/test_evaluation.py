@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import glie
-from glie.evaluation import encoded, load, load_pages, sweep
+from glie.evaluation import encoded, load_pages, sweep
+from glie.evaluation import load as load_any
 from glie.evaluation.datasets import Dataset
 from glie.evaluation.measures import ndcg_at_5, search_codes
 from tests.codec.networks import random_codec
@@ -32,6 +33,12 @@ QRELS = "query-id\tcorpus-id\tscore\nq1\tp2\t1\nq2\tp3\t2\nq2\tp1\t0\n"
 class TextWords(WordEncoder):
     def encode_pages(self, pages: Any) -> Any:
         return self.encode_queries(pages)
+
+
+def load(path: Path) -> Dataset:
+    loaded = load_any(path)
+    assert isinstance(loaded, Dataset)
+    return loaded
 
 
 def write_set(
@@ -151,4 +158,5 @@ def test_pages_alone(tmp_path: Path) -> None:
     folder = write_set(tmp_path / "a")
     (folder / "queries.jsonl").unlink()
     dataset = load_pages(folder)
+    assert isinstance(dataset, Dataset)
     assert (list(dataset.pages), dataset.queries) == (["p1", "p2", "p3"], {})

@@ -14,14 +14,13 @@ import argparse
 import math
 import statistics
 import sys
-from pathlib import Path
 
 import numpy as np
 
 import glie
 from glie.codec.codes import Codes
 from glie.encoders import load_encoder
-from glie.evaluation import Dataset, encoded, load
+from glie.evaluation import Dataset, Encoded, encode, encoded, load
 from glie.evaluation.measures import DEPTH, ndcg_at_5, search_codes
 from glie.evaluation.sweep import fitted_scores
 from glie.pages import Pages, Queries
@@ -30,9 +29,9 @@ from glie.pages import Pages, Queries
 class Measured:
     """A set, encoded, with its free codes."""
 
-    def __init__(self, dataset: Dataset, budgets: list[int]) -> None:
-        self.dataset = dataset
-        self.pages, self.queries, self.relevant = encoded([dataset], load_encoder())
+    def __init__(self, dataset: Dataset | Encoded, budgets: list[int]) -> None:
+        self.dataset = encode(dataset, load_encoder())
+        self.pages, self.queries, self.relevant = encoded([self.dataset], None)
         self.codes = {k: glie.Codec(k).compress(self.pages) for k in budgets}
         self.free = {k: self._ndcg(codes) for k, codes in self.codes.items()}
 
@@ -62,7 +61,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("sets", nargs="+", type=Path)
+    parser.add_argument("sets", nargs="+")
     parser.add_argument("--k", default="2,4,8,16")
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--rest", action="store_true")

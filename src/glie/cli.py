@@ -7,6 +7,7 @@ import io
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,11 +22,9 @@ import glie
 from glie.errors import GlieError, InputError
 from glie.search import SHORTLIST
 from glie.terminal import (
-    count,
     errors,
     fail,
     fit_bar,
-    listing,
     output,
     print_fit,
     print_geometry,
@@ -36,10 +35,11 @@ from glie.terminal import (
     size,
     status_line,
 )
+from glie.wording import count, listing
 
 if TYPE_CHECKING:
     from glie.encoders import Encoder
-    from glie.evaluation import Dataset
+    from glie.evaluation import Dataset, Encoded
     from glie.ingest import Report
 
 DONE_WITH_PROBLEMS = 3  # the exit code when some files could not be read
@@ -65,10 +65,20 @@ Documents = Annotated[
     ),
 ]
 Datasets = Annotated[
-    list[Path],
+    list[str],
     typer.Argument(
         metavar="DATASET",
-        help="Folders with corpus.jsonl, queries.jsonl and qrels/test.tsv (the BEIR shape).",
+        help="Folders with corpus.jsonl, queries.jsonl and qrels/test.tsv (the BEIR shape), "
+        "folders of cached vectors, or ViDoRe sets by their name on the Hub.",
+    ),
+]
+Cache = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        envvar="GLIE_CACHE",
+        help="Keep the vectors in a folder there; the next run reads them.",
+        show_default="none is kept",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")]
@@ -359,6 +369,7 @@ def fit(
         str, typer.Option(help="default, for a CPU, or paper: the published one, 100 epochs.")
     ] = "default",
     encoder: Annotated[str | None, typer.Option(help="As for `index`.")] = None,
+    cache: Cache = None,
     as_json: Json = False,
 ) -> None:
     """Fit a codec on pages and questions: better codes than clustering, at the same size.
@@ -380,10 +391,8 @@ def fit(
         chosen = dataclasses.replace(chosen, epochs=epochs)
     loaded = [load_pages(path) if no_queries else load(path) for path in datasets]
     check_place(to)
-    _say_left_out(loaded)
-    engine = _load_encoder(encoder)
-    with status_line("encoding") as say:
-        pages, queries, relevant = encoded(loaded, engine, say)
+    sets = _encode(loaded, encoder, cache)
+    pages, queries, relevant = encoded(sets, None)
     with fit_bar() as show:
         codec = glie.fit(
             pages,
@@ -392,7 +401,7 @@ def fit(
             budgets,
             recipe=chosen,
             seed=seed,
-            encoder={"name": engine.name, "revision": engine.revision},
+            encoder=sets[0].encoder,
             progress=show,
         )
     codec.save(to)
@@ -416,6 +425,7 @@ def evaluate(
         typer.Option(metavar="CODEC", help="Measure this fitted codec too (a folder)."),
     ] = None,
     encoder: Annotated[str | None, typer.Option(help="As for `index`.")] = None,
+    cache: Cache = None,
     as_json: Json = False,
 ) -> None:
     """Measure what compression costs: nDCG@5 of raw and normalised k-means at each budget and,
@@ -424,27 +434,29 @@ def evaluate(
 
     budgets = _budgets(k)
     fitted = None if codec is None else _codec(codec)
-    loaded = [load(path) for path in datasets]
-    _say_left_out(loaded)
-    engine = _load_encoder(encoder)
-    if fitted is not None:
-        fitted.check_encoder({"name": engine.name, "revision": engine.revision})
+    sets = _encode([load(path) for path in datasets], encoder, cache)
+    for one in sets:
+        if fitted is not None:
+            fitted.check_encoder(one.encoder)
     tables: list[list[Row]] = []
-    for dataset in loaded:
-        with status_line(dataset.name) as say:
-            tables.append(list(sweep(dataset, engine, budgets, fitted, say)))
+    for one in sets:
+        with status_line(one.name) as say:
+            tables.append(list(sweep(one, None, budgets, fitted, say)))
     if as_json:
         print_json([row._asdict() for rows in tables for row in rows])
         return
-    for dataset, mine in zip(loaded, tables, strict=True):
-        print_sweep(dataset, mine)
+    for one, mine in zip(sets, tables, strict=True):
+        print_sweep(one, mine)
 
 
 @app.command()
 def geometry(
     path: Annotated[
         Path,
-        typer.Argument(metavar="FILE.npz", help="One (n, D) array a page, by key."),
+        typer.Argument(
+            metavar="PAGES",
+            help="An .npz file with one (n, D) array a page, or a folder of cached vectors.",
+        ),
     ],
     plot: Annotated[
         Path | None,
@@ -490,16 +502,28 @@ def geometry(
         print_geometry(corpora, seed)
 
 
-def _say_left_out(loaded: list[Dataset]) -> None:
+def _encode(
+    loaded: Sequence[Dataset | Encoded], encoder: str | None, cache: Path | None
+) -> list[Encoded]:
+    """Sets as vectors, with a word on what was left out; vectors need no encoder."""
+    from glie.evaluation import Encoded, encode
+
     for dataset in loaded:
-        if dataset.without_text:
-            left_out = count(len(dataset.without_text), "page")
-            errors.print(
-                f"{dataset.name}: {left_out} without text left out: "
-                f"{listing(dataset.without_text)}",
-                style="yellow",
-                soft_wrap=True,
-            )
+        _say_left_out(dataset.name, dataset.warnings)
+    engine = None
+    if encoder is not None or not all(isinstance(dataset, Encoded) for dataset in loaded):
+        engine = _load_encoder(encoder)
+    sets = []
+    for dataset in loaded:
+        with status_line(dataset.name) as say:
+            sets.append(encode(dataset, engine, cache, say))
+        _say_left_out(dataset.name, sets[-1].warnings[len(dataset.warnings) :])
+    return sets
+
+
+def _say_left_out(name: str, warnings: Sequence[str]) -> None:
+    for line in warnings:
+        errors.print(f"{name}: {line}", style="yellow", soft_wrap=True)
 
 
 def _codec(name: str) -> glie.Codec:

@@ -16,9 +16,11 @@ import rich.progress
 import rich.table
 import rich.text
 
+from glie.wording import count
+
 if TYPE_CHECKING:
     import glie
-    from glie.evaluation import Dataset, Row
+    from glie.evaluation import Encoded, Row
     from glie.geometry import CorpusGeometry, Spread
     from glie.ingest import Report, Step
     from glie.training.fit import FitStep
@@ -116,15 +118,6 @@ def status_line(what: str) -> Iterator[Callable[[str], None]]:
         yield lambda what: status.update(rich.text.Text(what))
 
 
-def count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
-def listing(names: Sequence[str]) -> str:
-    """The first few names."""
-    return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
-
-
 def size(number: int) -> str:
     for unit, size in (("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
         if number >= size:
@@ -161,10 +154,10 @@ def print_fit(codec: glie.Codec, to: Path) -> None:
     print(f"use it: glie index DOCUMENTS --to INDEX --codec {to}")
 
 
-def print_sweep(dataset: Dataset, mine: Sequence[Row]) -> None:
+def print_sweep(dataset: Encoded, mine: Sequence[Row]) -> None:
     ceiling = mine[-1].ndcg_at_5
     title = (
-        f"{dataset.name}: {len(dataset.pages):,} pages, {len(dataset.queries):,} questions; "
+        f"{dataset.name}: {len(dataset.page_ids):,} pages, {len(dataset.queries):,} questions; "
         f"uncompressed nDCG@5 {ceiling:.3f} at {mine[-1].bytes_per_page:,.0f} bytes a page"
     )
     output.print(title, soft_wrap=True)

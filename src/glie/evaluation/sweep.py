@@ -7,16 +7,17 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from glie.codec.anchors import anchor, cluster
 from glie.codec.codec import Codec
 from glie.codec.codes import Codes
 from glie.codec.config import CodecConfig
-from glie.encoders.base import Encoder, Floats
+from glie.encoders.base import Encoder
+from glie.evaluation.cache import Encoded, check_encoder, encode
 from glie.evaluation.datasets import Dataset
 from glie.evaluation.measures import DEPTH, ndcg_at_5, search_codes, search_vectors
 from glie.pages import Pages, Queries
-
-PAGES_PER_ENCODE = 256
 
 
 class Row(NamedTuple):
@@ -30,15 +31,16 @@ class Row(NamedTuple):
 
 
 def sweep(
-    dataset: Dataset,
-    encoder: Encoder,
+    dataset: Dataset | Encoded,
+    encoder: Encoder | None,
     budgets: Sequence[int],
     codec: Codec | None = None,
     progress: Callable[[str], None] = lambda what: None,
 ) -> Iterator[Row]:
     """Encode once, then measure every method at every budget, stored in bfloat16 as an index
     stores it. A fitted codec is measured alone (stage 1) and with regeneration (full)."""
-    pages, queries, _ = encoded([dataset], encoder, progress)
+    dataset = encode(dataset, encoder, progress=progress)
+    pages, queries = dataset.pages(), dataset.queries
     for k in budgets:
         progress(f"k = {k}")
         clusters = cluster(pages, CodecConfig(k=k))
@@ -59,7 +61,7 @@ def sweep(
 
 
 def fitted_scores(
-    dataset: Dataset, queries: Queries, pages: Pages, free: Codes, codec: Codec
+    dataset: Dataset | Encoded, queries: Queries, pages: Pages, free: Codes, codec: Codec
 ) -> dict[str, float]:
     """nDCG@5 of a codec at the budget of the pages' free codes: stage 1, and full."""
     full = codec.at(free.k)
@@ -71,7 +73,7 @@ def fitted_scores(
 
 
 def _ndcg(
-    dataset: Dataset,
+    dataset: Dataset | Encoded,
     queries: Queries,
     codes: Codes,
     regenerate: Callable[[Codes], Pages] | None = None,
@@ -80,27 +82,29 @@ def _ndcg(
 
 
 def encoded(
-    datasets: Sequence[Dataset],
-    encoder: Encoder,
+    datasets: Sequence[Dataset | Encoded],
+    encoder: Encoder | None,
     progress: Callable[[str], None] = lambda what: None,
 ) -> tuple[Pages, Queries, list[list[str]]]:
     """The vectors of all pages and questions of some sets, and which pages answer which question.
     With several sets, ids begin with the set's place and name."""
-    arrays: list[Floats] = []
-    questions: list[Floats] = []
-    ids: list[str] = []
+    sets = [encode(dataset, encoder, progress=progress) for dataset in datasets]
+    for one in sets:
+        check_encoder(one, sets[0].encoder)
+    prefixes = [f"{place}:{one.name}/" if len(sets) > 1 else "" for place, one in enumerate(sets)]
     relevant: list[list[str]] = []
-    for place, dataset in enumerate(datasets):
-        prefix = "" if len(datasets) == 1 else f"{place}:{dataset.name}/"
-        texts = list(dataset.pages.values())
-        for at in range(0, len(texts), PAGES_PER_ENCODE):
-            progress(f"{dataset.name}: encoding pages, {at} of {len(texts)}")
-            arrays.extend(encoder.encode_pages(texts[at : at + PAGES_PER_ENCODE]))
-        ids.extend(prefix + page for page in dataset.pages)
-        progress(f"{dataset.name}: encoding questions")
-        questions.extend(encoder.encode_queries(list(dataset.queries.values())))
-        relevant.extend(
-            [prefix + page for page in dataset.relevant[query] if page in dataset.pages]
-            for query in dataset.queries
-        )
-    return Pages(arrays, ids), Queries(questions), relevant
+    for prefix, one in zip(prefixes, sets, strict=True):
+        known = set(one.page_ids)
+        relevant += [
+            [prefix + page for page in one.relevant[query] if page in known]
+            for query in one.queries.ids
+        ]
+    if len(sets) == 1:
+        return sets[0].pages(), sets[0].queries, relevant
+    pages = [one.pages() for one in sets]
+    ids = [
+        prefix + page for prefix, one in zip(prefixes, sets, strict=True) for page in one.page_ids
+    ]
+    offsets = np.cumsum([0, *(length for one in sets for length in one.lengths)], dtype=np.int64)
+    packed = Pages.packed(np.concatenate([each.vectors for each in pages]), offsets, ids)
+    return packed, Queries([query for one in sets for query in one.queries]), relevant
