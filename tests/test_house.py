@@ -15,6 +15,7 @@ SOURCE = Path(glie.__file__).parent
 # Each room and the rooms it may use, from the ground up.
 ROOMS: dict[str, set[str]] = {
     "errors": set(),
+    "wording": set(),
     "pages": {"errors"},
     "geometry": {"errors", "pages"},
     "kernels": {"errors", "pages"},
@@ -28,14 +29,14 @@ ROOMS: dict[str, set[str]] = {
     "ingest": {"errors", "pages", "codec", "documents", "encoders", "index"},
     "evaluation": {
         *("errors", "pages", "geometry", "kernels", "codec", "search", "index", "encoders"),
-        *("baselines", "documents"),
+        *("baselines", "documents", "wording"),
         "training",  # the fits that are measured, and the losses of a rival
     },
     "training": {"errors", "pages", "kernels", "codec", "search", "evaluation"},
-    "terminal": {"geometry", "snippet", "ingest", "training", "evaluation", ""},
+    "terminal": {"geometry", "snippet", "ingest", "training", "evaluation", "wording", ""},
     "cli": {
         *("errors", "documents", "encoders", "snippet", "ingest", "evaluation", "terminal", ""),
-        *("codec", "search", "training"),
+        *("codec", "search", "training", "wording"),
     },
 }
 

@@ -25,7 +25,7 @@ from safetensors.numpy import save_file
 
 from glie.codec.codec import Codec
 from glie.encoders import Encoder, load_encoder
-from glie.evaluation.datasets import Dataset, load, read_pages
+from glie.evaluation.datasets import Dataset, load, load_pages
 from glie.evaluation.measures import DEPTH, ndcg_at_5, search_codes, search_vectors
 from glie.pages import Floats, Pages, Queries
 
@@ -39,7 +39,9 @@ Moment = npt.NDArray[np.float64]
 
 
 def corpus_texts(folder: Path) -> list[str]:
-    texts = [text for text in read_pages(folder).values() if text]
+    dataset = load_pages(folder)
+    assert isinstance(dataset, Dataset)
+    texts = [text for text in dataset.pages.values() if text]
     return texts[:: max(1, len(texts) // PAGES)][:PAGES]
 
 
@@ -73,6 +75,7 @@ def leave_one_out(encoder: Encoder, folders: list[Path]) -> None:
         if not (folder / "queries.jsonl").exists():
             continue
         dataset = load(folder)
+        assert isinstance(dataset, Dataset)
         pages = encoder.encode_pages(list(dataset.pages.values()))
         queries = encoder.encode_queries(list(dataset.queries.values()))
         others = [moment for other, moment in moments.items() if other != folder]

@@ -21,7 +21,7 @@ import xxhash
 from glie.codec.codec import Codec
 from glie.codec.codes import Codes
 from glie.errors import DatasetError, InputError
-from glie.evaluation.cache import Encoded
+from glie.evaluation.cache import Encoded, check_encoder
 from glie.evaluation.measures import each_measure, search_codes, search_vectors, trec_run
 from glie.evaluation.methods import FREE, ORACLE, UNCOMPRESSED, Method, fitted
 from glie.pages import Pages, Queries
@@ -34,7 +34,9 @@ SHORTLISTS = (5, 10, 20, 50, 100)
 SHORTLIST_K = 4  # the budget of the shortlist table
 CAPACITIES = ((128, 1), (256, 1), (512, 1), (512, 3))  # width and depth of a decoder
 SHARES = (0.25, 0.5, 1.0)  # of the pages that are fitted on
-OTHERS = "others"  # fit on the other sets: each is measured by a codec that never saw it
+# tables that take longer: of the length of the shortlist, the size of the decoder, the number of
+# pages to fit on; and the intrinsic dimension of the pages
+MORE = ("shortlist", "capacity", "data", "geometry")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,9 +47,7 @@ class Plan:
     budgets: Sequence[int]
     seeds: Sequence[int] = (0,)
     shortlist: int = SHORTLIST
-    shortlists: bool = False  # whether the length of the shortlist is varied
-    capacities: bool = False  # whether the size of the decoder is
-    shares: bool = False  # whether the number of pages to fit on is
+    more: Sequence[str] = ()  # what else is varied: some of MORE
     recipe: str | Recipe = "default"
     epochs: int | None = None
 
@@ -166,14 +166,13 @@ class Codecs:
         given: Codec | None = None,
         fit_on: Sequence[Encoded] | None = None,
         sets: Sequence[Encoded] = (),
-        progress: Callable[[FitStep], None] = lambda step: None,
         say: Callable[[str], None] = lambda what: None,
     ) -> None:
         """`fit_on` None, without a codec given, means the others of `sets`."""
         if given is None and fit_on is None and len(sets) < 2:
             raise InputError("--fit-on others: there is one set; give others to fit on")
         self.plan, self.store, self.given, self.fit_on = plan, store, given, fit_on
-        self.sets, self.progress, self.say = sets, progress, say
+        self.sets, self.say = sets, say
 
     def sources(self, encoded: Encoded) -> Sequence[Encoded]:
         """What the codec that measures a set is fitted on."""
@@ -202,8 +201,11 @@ class Codecs:
             recipe = dataclasses.replace(recipe, width=capacity[0], depth=capacity[1])
         sources = self.sources(encoded)
         decides = [[fingerprint(source) for source in sources], dataclasses.asdict(recipe)]
-        key = xxhash.xxh3_64_hexdigest(json.dumps([*decides, list(budgets), share]))
+        key = xxhash.xxh3_64_hexdigest(json.dumps([*decides, list(budgets), share]).encode())
         title = "+".join(source.name for source in sources)
+
+        def show(step: FitStep) -> None:
+            self.say(f"fitting on {title}, seed {seed}: step {step.step} of {step.steps}")
 
         def make() -> Codec:
             self.say(f"fitting on {title}, seed {seed}")
@@ -216,7 +218,7 @@ class Codecs:
                 recipe=recipe,
                 seed=seed,
                 encoder=sources[0].encoder,
-                progress=self.progress,
+                progress=show,
             )
 
         return self.store.codec(f"{title}-seed{seed}-{key}", make)
@@ -261,10 +263,10 @@ class _Bench:
                 yield self._of_code(setting, fitted(codec)[0], codec)
             both = [method for method in ("glie", ORACLE) if method in plan.methods]
             yield from self._two_stages(codec, both, k, seed, [plan.shortlist])
-        if plan.shortlists:
+        if "shortlist" in plan.more:
             lengths = [length for length in SHORTLISTS if length != plan.shortlist]
             yield from self._two_stages(codec, ["glie", ORACLE], SHORTLIST_K, seed, lengths)
-        if plan.capacities and codecs.given is None:
+        if "capacity" in plan.more and codecs.given is None:
             for width, depth in CAPACITIES:
                 other = codecs.codec(
                     self.encoded, seed, budgets=[SHORTLIST_K], capacity=(width, depth)
@@ -272,7 +274,7 @@ class _Bench:
                 yield from self._two_stages(
                     other, ["glie"], SHORTLIST_K, seed, [plan.shortlist], f"{width}x{depth}"
                 )
-        if plan.shares and codecs.given is None:
+        if "data" in plan.more and codecs.given is None:
             for share in SHARES:
                 other = codecs.codec(self.encoded, seed, budgets=[SHORTLIST_K], share=share)
                 yield from self._two_stages(
@@ -298,13 +300,13 @@ class _Bench:
         for name in methods:
             for shortlist in shortlists:
                 setting = Setting(self.encoded.name, name, k, seed, shortlist, variant)
-                yield self.store.result(
-                    setting,
-                    f"{self.key}-{digest(codec)}",
-                    lambda setting=setting, name=name, shortlist=shortlist: self._ranked(
-                        setting, codes(), regenerate[name], shortlist, codec
-                    ),
-                )
+
+                def measure(
+                    setting: Setting = setting, name: str = name, shortlist: int = shortlist
+                ) -> Result:
+                    return self._ranked(setting, codes(), regenerate[name], shortlist, codec)
+
+                yield self.store.result(setting, f"{self.key}-{digest(codec)}", measure)
 
     def _of_code(self, setting: Setting, method: Method, codec: Codec | None = None) -> Result:
         assert setting.k is not None
@@ -377,16 +379,38 @@ class _Bench:
         return self.encoded.take([self._rows[page] for page in codes.ids])
 
 
+def sources(
+    sets: Sequence[Encoded], fit_on: Sequence[Encoded] | None, given: Codec | None, fits: bool
+) -> list[str]:
+    """What a report says of where its codecs come from."""
+    if given is not None:
+        assert given.fitted is not None
+        return [f"The codec was given; it was fitted on {given.fitted.notes.get('pages')} pages."]
+    if not fits:
+        return []
+    if fit_on is None:
+        return ["Zero-shot: each set is measured by a codec fitted on the other sets."]
+    names = [source.name for source in fit_on]
+    lines = [f"The codec was fitted on {', '.join(names)}."]
+    seen = [one.name for one in sets if one.name in names]
+    if seen:
+        lines.append(f"Not zero-shot on {', '.join(seen)}: the codec was fitted on it.")
+    return lines
+
+
 def joined(
-    sources: Sequence[Encoded], share: float = 1.0, seed: int = 0
+    sets: Sequence[Encoded], share: float = 1.0, seed: int = 0
 ) -> tuple[Pages, Queries, list[list[str]]]:
-    """Several sets as one to fit on, or a share of their pages with the questions they answer."""
+    """Several sets as one to fit on, or a share of their pages with the questions they answer:
+    pages, questions, and which pages answer which. Ids begin with the set's place and name."""
+    for one in sets:
+        check_encoder(one, sets[0].encoder)
     arrays: list[npt.NDArray[np.float32]] = []
     lengths: list[npt.NDArray[np.int64]] = []
     ids: list[str] = []
     asked: list[npt.NDArray[np.float32]] = []
     relevant: list[list[str]] = []
-    for place, source in enumerate(sources):
+    for place, source in enumerate(sets):
         total = len(source.page_ids)
         rng = np.random.default_rng([seed, place])
         rows = np.sort(rng.permutation(total)[: max(1, round(share * total))])

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from glie.codec.codes import Codes
 from glie.errors import MissingExtraError
+from glie.evaluation.cache import Encoded
 from glie.evaluation.datasets import Dataset
 from glie.index.format import from_bfloat16, to_bfloat16
 from glie.kernels.maxsim import maxsim, prepare
@@ -68,12 +69,14 @@ def search_vectors(queries: Queries, blocks: Iterable[Pages], top: int) -> Ranki
     return Ranking(positions, scores, Cost(pages, 0, read, seconds))
 
 
-def ndcg_at_5(dataset: Dataset, found: Sequence[npt.NDArray[np.int64]]) -> float:
+def ndcg_at_5(dataset: Dataset | Encoded, found: Sequence[npt.NDArray[np.int64]]) -> float:
     """Mean nDCG@5 of the rows of pages found for each query, best first, in the set's order."""
-    pages = list(dataset.pages)
+    if isinstance(dataset, Encoded):
+        pages, queries = dataset.page_ids, dataset.queries.ids
+    else:
+        pages, queries = list(dataset.pages), list(dataset.queries)
     rankings = {
-        query: [pages[row] for row in rows]
-        for query, rows in zip(dataset.queries, found, strict=True)
+        query: [pages[row] for row in rows] for query, rows in zip(queries, found, strict=True)
     }
     return float(np.mean(each_measure(dataset.relevant, rankings, ["ndcg_at_5"])["ndcg_at_5"]))
 

@@ -143,15 +143,13 @@ def plot_quality(results: Results, path: str | os.PathLike[str]) -> None:
             fontsize=9, color=INK,
         )  # fmt: skip
     axes.set_xscale("log", base=2)
-    sizes = sorted(
-        {
-            round(results.macro(results.methods[0], k, lambda r: r.bytes_per_page).mean)
-            for k in results.budgets
-        }
-    )
-    axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
+    first = results.methods[0]
+    ticks = [
+        results.macro(first, k, lambda result: result.bytes_per_page).mean for k in results.budgets
+    ]
+    axes.set_xticks(ticks, [f"{tick:,.0f}" for tick in ticks])
     axes.set_xticks([], minor=True)
-    axes.set_xlim(right=sizes[-1] * (2.6 if len(sizes) > 1 else 4))
+    axes.set_xlim(right=ticks[-1] * (2.6 if len(ticks) > 1 else 4))
     axes.set_xlabel("bytes a page", color=INK)
     axes.set_ylabel("nDCG@5, mean over sets", color=INK)
     _plain(axes)

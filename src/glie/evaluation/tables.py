@@ -104,7 +104,8 @@ class Results:
 
     def each(self, dataset: str, method: str, k: int | None) -> npt.NDArray[np.float64]:
         """nDCG@5 of every question, a mean over seeds."""
-        return np.mean([result.each for result in self.of(dataset, method, k)], axis=0)
+        scores = np.array([result.each for result in self.of(dataset, method, k)])
+        return np.asarray(scores.mean(axis=0), np.float64)
 
     @property
     def ceiling(self) -> float | None:
@@ -159,7 +160,15 @@ def margin(results: Results, method: str, k: int, seed: int = 0) -> Margin | Non
 def rows(results: Results) -> list[dict[str, Any]]:
     """The main table for programs: a row a set, method and budget, means over seeds."""
     found = []
-    for (dataset, method, k), mine in results._main.items():
+    keys = [
+        (dataset, method, k)
+        for dataset in results.datasets
+        for k in (*results.budgets, None)
+        for method in TITLES
+        if results.of(dataset, method, k)
+    ]
+    for dataset, method, k in keys:
+        mine = results.of(dataset, method, k)
         scores = Estimate.of([result.ndcg for result in mine])
         measures = {
             name: float(np.mean([result.measures[name] for result in mine])) for name in MEASURES
@@ -195,16 +204,22 @@ def main_sweep(results: Results) -> Table:
 
 
 def per_set(results: Results) -> list[Table]:
-    """The same of each set."""
+    """The same of each set, with what the last of our methods keeps of the uncompressed score."""
     tables = []
     for dataset in results.datasets:
-        body = [
+        sizes = [results.of(dataset, results.methods[0], k)[0] for k in results.budgets]
+        body = [["bytes a page", *(f"{result.bytes_per_page:,.0f}" for result in sizes)]]
+        body += [
             [TITLES[method], *(str(results.ndcg(dataset, method, k)) for k in results.budgets)]
             for method in results.methods
         ]
         if results.of(dataset, UNCOMPRESSED, None):
-            ceiling = results.ndcg(dataset, UNCOMPRESSED, None)
-            body.append([TITLES[UNCOMPRESSED], *[f"{ceiling.mean:.3f}"] * len(results.budgets)])
+            ceiling = results.ndcg(dataset, UNCOMPRESSED, None).mean
+            body.append([TITLES[UNCOMPRESSED], *[f"{ceiling:.3f}"] * len(results.budgets)])
+            ours = [method for method in results.methods if method in LADDER]
+            if ours and ceiling:
+                kept = [results.ndcg(dataset, ours[-1], k).mean / ceiling for k in results.budgets]
+                body.append([f"{TITLES[ours[-1]]}, kept", *(f"{part:.0%}" for part in kept)])
         header = ["method", *(f"k = {k}" for k in results.budgets)]
         tables.append(Table(f"set-{dataset}", f"nDCG@5 on {dataset}", header, body))
     return tables
@@ -348,10 +363,11 @@ def tables(results: Results) -> list[Table]:
 def _cost(results: Results, method: str, k: int | None) -> list[str]:
     stored = results.macro(method, k, lambda result: result.bytes_per_page).mean
     spent = results.macro(method, k, lambda result: result.ms_per_query).mean
-    scores = [
-        f"{results.macro(method, k, lambda r, name=name: r.measures[name]).mean:.3f}"
-        for name in MEASURES
-    ]
+
+    def measured(name: str) -> float:
+        return results.macro(method, k, lambda result: result.measures[name]).mean
+
+    scores = [f"{measured(name):.3f}" for name in MEASURES]
     return [
         TITLES[method],
         "all" if k is None else str(k),
