@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 
 import glie
-from glie.evaluation import Dataset, Encoded, encode, encoded, load, read_corpora
+from glie.evaluation import Dataset, Encoded, encode, joined, load, read_corpora
 from glie.evaluation import cache as caching
 from tests.conftest import Floats, unit
 from tests.test_datasets import png
@@ -353,7 +353,7 @@ def test_what_is_encoded_already_stays(tmp_path: Path) -> None:
     with pytest.raises(glie.EncoderError, match=message):
         encode(found, other)
     with pytest.raises(glie.EncoderError, match=message):
-        encoded([encode(make_set(), other), found], None)
+        joined([encode(make_set(), other), found])
     with pytest.raises(glie.InputError, match="an encoder is needed"):
         encode(make_set(), None)
     with pytest.raises(glie.DatasetError, match="vectors do not tell languages"):
@@ -362,7 +362,7 @@ def test_what_is_encoded_already_stays(tmp_path: Path) -> None:
 
 def test_sets_as_one_from_the_cache(tmp_path: Path) -> None:
     sets = [encode(make_set(name=name), Counting(), tmp_path) for name in ("a", "b")]
-    pages, queries, relevant = encoded(sets, None)
+    pages, queries, relevant = joined(sets)
     assert len(pages) == 2 * COUNT
     assert (pages.ids[3], pages.ids[COUNT + 3]) == ("0:a/p3", "1:b/p3")
     assert np.array_equal(pages[COUNT + 3], sets[1].take([3])[0])
