@@ -426,7 +426,7 @@ def test_a_text_encoder_gets_text(tmp_path: Path, pictures: Dataset) -> None:
     assert damaged.startswith("1 page whose image cannot be read left out: p4.jpg: damaged, or not")
     again = encode(pictures, encoder, tmp_path / "cache")
     assert (len(encoder.pages), again.warnings) == (3, found.warnings)
-    assert encoded([found], None)[2] == [["p2"], []]
+    assert joined([found])[2] == [[f"0:{found.name}/p2"]]  # what has no answer teaches nothing
 
 
 def test_without_ocr(tmp_path: Path, pictures: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
