@@ -1,16 +1,24 @@
-"""Cluster merging against the definition, and against scikit-learn's clusters."""
+"""The baselines against their definitions, and against public implementations of them."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.cluster import AgglomerativeClustering
 from sklearn.metrics import adjusted_rand_score
 
 import glie
-from glie.baselines import cluster_merging, merge, merge_labels
+from glie.baselines import (
+    cluster_merging,
+    hierarchical_pooling,
+    merge,
+    merge_labels,
+    raw_kmeans,
+    token_pooling,
+)
 from glie.codec.anchors import anchor
 from tests.conftest import make_arrays, unit
 
@@ -106,3 +114,45 @@ def test_budgets_are_checked() -> None:
     wide[:, 0] = 1
     with pytest.raises(glie.VectorError, match="70000 vectors, at most 65535 fit a code"):
         cluster_merging(glie.Pages([wide]), 2)
+
+
+def test_raw_k_means_are_the_centroids_before_they_are_normalised() -> None:
+    pages = glie.Pages(make_arrays(6))
+    raw, free = raw_kmeans(pages, 3, seed=5), glie.Codec(config=glie.CodecConfig(k=3, seed=5))
+    codes = free.compress(pages)
+    np.testing.assert_allclose(raw.vectors, codes.vectors * codes.norms[..., None], atol=2e-3)
+    np.testing.assert_array_equal(raw.counts, codes.counts)
+
+
+@given(st.integers(1, 9), st.integers(1, 30))
+def test_token_pooling_is_a_mean_over_windows(k: int, n: int) -> None:
+    (rows,) = make_arrays(1, seed=n, low=n, high=n)
+    codes = token_pooling(glie.Pages([rows]), k)
+    used = min(k, n)
+    assert codes.counts[0].sum() == n
+    assert np.ptp(codes.counts[0][:used]) <= 1  # windows are even
+    ends = np.cumsum(codes.counts[0][:used].astype(int))
+    for slot, (end, size) in enumerate(zip(ends, codes.counts[0], strict=False)):
+        window = rows[end - size : end]
+        np.testing.assert_allclose(codes.vectors[0, slot], window.mean(axis=0), atol=1e-6)
+    assert not codes.vectors[0, used:].any()
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 7, 16, 40])
+def test_hierarchical_pooling_is_theirs_and_keeps_k(k: int) -> None:
+    from sentence_transformers.multi_vector_encoder.modules import HierarchicalTokenPooling
+
+    pages = glie.Pages(make_arrays(8, low=5, high=31))
+    codes = hierarchical_pooling(pages, k)
+    for page, (vectors, counts) in enumerate(zip(codes.vectors, codes.counts, strict=True)):
+        used = int(np.count_nonzero(counts))
+        assert used == min(k, len(pages[page]))
+        np.testing.assert_allclose(np.linalg.norm(vectors[:used], axis=1), 1, atol=1e-5)
+        assert not vectors[used:].any()
+    # where the factor is a whole number, it is what a user of theirs would give
+    rows = unit(np.random.default_rng(0).normal(size=(24, 16))).astype(np.float32)
+    if 24 % k == 0:
+        theirs = HierarchicalTokenPooling(24 / k, num_protected_tokens=0)
+        expected = theirs.pool_one(torch.from_numpy(rows)).numpy()
+        ours = hierarchical_pooling(glie.Pages([rows]), k).vectors[0]
+        np.testing.assert_allclose(ours, expected, atol=1e-6)

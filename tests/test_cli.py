@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import glie
 from glie.cli import main
 from tests.conftest import make_arrays
 from tests.test_documents import bad_files, make_pdf, picture
-from tests.test_evaluation import write_set
+from tests.test_evaluation import PAGES, write_set
 from tests.test_geometry import bad_npz_files, wound
 
 
@@ -189,6 +190,7 @@ def test_scans_without_ocr_are_counted(run: Run, documents: Path) -> None:
         (["search", "plain.glie", "a"], "it does not name the encoder"),
         (["search", "strange.glie", "a"], "encoder 'gone' is unknown"),
         (["evaluate", "reports"], "corpus.jsonl: missing"),
+        (["evaluate", "none"], "none: no such folder; expected one with corpus.jsonl"),
         (["evaluate", "reports", "--k", "2,x"], "--k: expected numbers like 2,4,8"),
         (["evaluate", "reports", "--codec", "none"], "none: no such folder"),
         (["index", "reports", "--to", "y.glie", "--codec", "none"], "none: no such folder"),
@@ -272,7 +274,50 @@ def test_evaluate(run: Run, tmp_path: Path) -> None:
     ]  # fmt: skip
     shown = run("evaluate", folder, "--k", "2").out
     assert "small: 3 pages, 2 questions" in shown
-    assert "of uncompressed" in shown
+    assert "normalised k-means, kept" in shown
+
+
+def test_vectors_are_kept_and_read(
+    run: Run, documents: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = question_set(Path("small"))
+    again = "evaluate", "--k", "2", "--json"
+    first = run(*again, folder, "--cache", "cache")
+    (kept,) = Path("cache").iterdir()
+    assert sorted(path.name for path in kept.iterdir()) == [
+        *("lock", "pages-00000.safetensors", "queries.safetensors", "vectors.json")
+    ]
+    with monkeypatch.context() as environment:
+        environment.setenv("GLIE_CACHE", "elsewhere")
+        assert run(*again, folder).json == first.json
+    assert len(list(Path("elsewhere").iterdir())) == 1
+    assert run(*again, folder).json == first.json  # and a cache changes nothing
+
+    def none(name: str | None) -> None:
+        raise AssertionError("vectors need no encoder")
+
+    monkeypatch.setattr("glie.encoders.load_encoder", none)
+    assert run(*again, kept).json == first.json
+    assert run("geometry", kept, "--json").json["corpora"][0]["pages"] == 24
+    assert run("fit", kept, "--to", "my.codec", "--epochs", "1").code == 0
+    codec = glie.Codec.load("my.codec")
+    assert codec.encoder is not None
+    assert codec.encoder["name"] == "minilm"
+
+
+def test_what_a_set_leaves_out_is_said(run: Run, tmp_path: Path) -> None:
+    pages = [*PAGES, {"_id": "p4", "text": ""}, {"_id": "p5", "image": "gone.png"}]
+    pages.append({"_id": "p6", "image": "blank.png"})
+    folder = write_set(tmp_path / "small", pages)
+    Image.new("L", (80, 60), 255).save(folder / "blank.png")
+    done = run("evaluate", folder, "--k", "2")
+    assert done.err.strip().split("\n") == [
+        "small: 1 page without text or image left out: p4",
+        "small: 1 page whose image cannot be read left out: gone.png: no such file",
+        "small: 1 question without a relevant page left out: q3",
+        "small: 1 page without text that OCR can read left out: p6",
+    ]
+    assert "small: 3 pages, 2 questions" in done.out
 
 
 WORDS = [
@@ -310,7 +355,7 @@ def test_fit_index_search_and_evaluate(run: Run, documents: Path) -> None:
     fitted = run("fit", folder, "--k", "1,2", "--to", "my.codec", "--epochs", "1", "--json")
     assert fitted.code == 0
     assert [budget["k"] for budget in fitted.json["budgets"]] == [1, 2]
-    assert fitted.json["steps"] == 3  # 19 questions, 8 at a time
+    assert fitted.json["steps"] == 1 + 3  # 19 questions: the code, 48 at a time; then 8 at a time
     codec = glie.Codec.load("my.codec")
     assert codec.encoder is not None
     assert codec.encoder["name"] == "minilm"
@@ -323,7 +368,8 @@ def test_fit_index_search_and_evaluate(run: Run, documents: Path) -> None:
     assert [row["method"] for row in rows] == [
         *("raw-kmeans", "glie-free", "glie-stage1", "glie", "uncompressed")
     ]
-    assert "stage 1" in run("evaluate", folder, "--k", "2", "--codec", "my.codec").out
+    shown = run("evaluate", folder, "--k", "2", "--codec", "my.codec").out
+    assert "refined, one stage" in shown
 
 
 def test_fit_without_questions(run: Run, documents: Path) -> None:
@@ -333,7 +379,7 @@ def test_fit_without_questions(run: Run, documents: Path) -> None:
     assert done.code == 0
     assert "made of page vectors" in done.out
     assert "on 5 questions held out" in done.out
-    assert "step 3 of 3" in done.err  # progress, where nobody watches
+    assert "step 4 of 4" in done.err  # progress, where nobody watches
     assert glie.Codec.load("my.codec").k == 4
 
 
@@ -344,13 +390,15 @@ def test_an_interrupted_fit_keeps_the_best(
 
     steps = []
 
-    def step(self: Any, queries: Any) -> dict[str, float]:
+    terms = glie.training.fit._Fitter._code_terms
+
+    def interrupted(self: Any, queries: Any, k: int) -> Any:
         steps.append(queries)
         if len(steps) == 2:
             raise KeyboardInterrupt
-        return {}
+        return terms(self, queries, k)
 
-    monkeypatch.setattr(glie.training.fit._Fitter, "_step", step)
+    monkeypatch.setattr(glie.training.fit._Fitter, "_code_terms", interrupted)
     done = run("fit", question_set(Path("small")), "--to", "my.codec")
     assert done.code == 130
     assert "interrupted after 1 steps; my.codec is the best so far" in done.err

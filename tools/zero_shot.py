@@ -1,7 +1,7 @@
 """What a fit is worth on sets that it has not seen: the table in docs/results.md.
 
     python tools/zero_shot.py SET SET SET [--k 2,4,8,16] [--seeds 0,1,2] [--rest] [--each-k]
-                              [--no-queries] [--recipe paper --epochs N]
+                              [--no-queries] [--recipe paper --epochs N] [--cache DIR]
 
 A codec is fitted on each set in turn (with --rest: on all sets but one) and measured on the
 others. Prints nDCG@5 of every fit, then means over fits with the standard error over seeds. With
@@ -14,6 +14,7 @@ import argparse
 import math
 import statistics
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -21,48 +22,40 @@ import numpy as np
 import glie
 from glie.codec.codes import Codes
 from glie.encoders import load_encoder
-from glie.evaluation import Dataset, encoded, load
-from glie.evaluation.measures import DEPTH, ndcg_at_5, search_codes
-from glie.evaluation.sweep import fitted_scores
-from glie.pages import Pages, Queries
+from glie.evaluation import Encoded, encode, joined, load
+from glie.evaluation.measures import DEPTH, each_measure, search_codes
+from glie.pages import Pages
 
 
 class Measured:
-    """A set, encoded, with its free codes."""
+    """A set, with its free codes."""
 
-    def __init__(self, dataset: Dataset, budgets: list[int]) -> None:
-        self.dataset = dataset
-        self.pages, self.queries, self.relevant = encoded([dataset], load_encoder())
+    def __init__(self, encoded: Encoded, budgets: list[int]) -> None:
+        self.encoded, self.pages = encoded, encoded.pages()
         self.codes = {k: glie.Codec(k).compress(self.pages) for k in budgets}
         self.free = {k: self._ndcg(codes) for k, codes in self.codes.items()}
 
-    def _ndcg(self, codes: Codes) -> float:
-        return ndcg_at_5(self.dataset, search_codes(self.queries, codes, None, DEPTH))
+    def scores(self, codec: glie.Codec, k: int) -> tuple[float, float, float]:
+        """nDCG@5 of the free code, of a codec's code alone, and with the shortlist regenerated."""
+        full, free = codec.at(k), self.codes[k]
+        single = self._ndcg(full.single_stage.code(self.pages, free))
+        regenerate = full.regenerate if full.decoder else None
+        return self.free[k], single, self._ndcg(full.code(self.pages, free), regenerate)
 
-
-def joined(sets: list[Measured]) -> tuple[Pages, Queries, list[list[str]]]:
-    """Several sets as one to fit on."""
-    named = [(one, [f"{place}/{page}" for page in one.pages.ids]) for place, one in enumerate(sets)]
-    lengths = np.concatenate([one.pages.lengths for one in sets])
-    pages = Pages.packed(
-        np.concatenate([one.pages.vectors for one in sets]),
-        np.concatenate([[0], np.cumsum(lengths)]),
-        [page for _, ids in named for page in ids],
-    )
-    queries = Queries([query for one in sets for query in one.queries])
-    relevant = [
-        [f"{place}/{page}" for page in pages]
-        for place, one in enumerate(sets)
-        for pages in one.relevant
-    ]
-    return pages, queries, relevant
+    def _ndcg(self, codes: Codes, regenerate: Callable[[Codes], Pages] | None = None) -> float:
+        found = search_codes(self.encoded.queries, codes, regenerate, DEPTH).positions
+        rankings = {
+            query: [self.encoded.page_ids[row] for row in rows]
+            for query, rows in zip(self.encoded.queries.ids, found, strict=True)
+        }
+        return float(each_measure(self.encoded.relevant, rankings)["ndcg_at_5"].mean())
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("sets", nargs="+", type=Path)
+    parser.add_argument("sets", nargs="+")
     parser.add_argument("--k", default="2,4,8,16")
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--rest", action="store_true")
@@ -70,10 +63,12 @@ def main() -> None:
     parser.add_argument("--no-queries", action="store_true")
     parser.add_argument("--recipe", default="default")
     parser.add_argument("--epochs", type=int)
+    parser.add_argument("--cache", type=Path)
     arguments = parser.parse_args()
     budgets = [int(k) for k in arguments.k.split(",")]
     seeds = [int(seed) for seed in arguments.seeds.split(",")]
-    sets = [Measured(load(path), budgets) for path in arguments.sets]
+    encoder = load_encoder()
+    sets = [Measured(encode(load(p), encoder, arguments.cache), budgets) for p in arguments.sets]
     print("| fitted on | seed | measured on | k | normalised | stage 1 | full |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     found: dict[tuple[int, int], list[tuple[float, float, float]]] = {}
@@ -82,8 +77,8 @@ def main() -> None:
         for turn, one in enumerate(sets):
             others = [other for other in sets if other is not one]
             source, targets = (others, [one]) if arguments.rest else ([one], others)
-            name = "+".join(s.dataset.name for s in source)
-            pages, queries, relevant = joined(source)
+            name = "+".join(s.encoded.name for s in source)
+            pages, queries, relevant = joined([s.encoded for s in source])
             groups = [[k] for k in budgets] if arguments.each_k else [budgets]
             for group in groups:
                 codec = glie.fit(
@@ -108,14 +103,11 @@ def main() -> None:
                     row = (budget.free, budget.single_stage, budget.cascade)
                     own.setdefault((k, seed), []).append(row)
                     for target in targets:
-                        scores = fitted_scores(
-                            target.dataset, target.queries, target.pages, target.codes[k], codec
-                        )
-                        row = (target.free[k], scores["glie-stage1"], scores["glie"])
+                        row = target.scores(codec, k)
                         found.setdefault((k, seed), []).append(row)
                         shown = " | ".join(f"{score:.4f}" for score in row)
                         print(
-                            f"| {name} | {seed} | {target.dataset.name} | {k} | {shown} |",
+                            f"| {name} | {seed} | {target.encoded.name} | {k} | {shown} |",
                             flush=True,
                         )
     for title, results in (("unseen sets", found), ("questions held out of the fit", own)):

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 
-from glie.codec.anchors import anchor, check_lengths
+from glie.codec.anchors import anchor, check_lengths, cluster
 from glie.codec.codes import Codes
 from glie.codec.config import CodecConfig
 from glie.errors import MissingExtraError
@@ -15,6 +15,53 @@ from glie.kernels.kmeans import Clusters
 from glie.pages import Floats, Pages
 
 Ints = npt.NDArray[np.int64]
+
+
+def raw_kmeans(pages: Pages, k: int, seed: int = 0) -> Codes:
+    """Per-page k-means centroids as they are, inside the sphere."""
+    clusters = cluster(pages, CodecConfig(k=k, seed=seed))
+    return dataclasses.replace(anchor(pages, clusters), vectors=clusters.centroids)
+
+
+def token_pooling(pages: Pages, k: int, seed: int = 0) -> Codes:
+    """The means of k consecutive windows, as even as they can be (after Clavié et al., 2024)."""
+    check_lengths(pages)
+    codes = _no_codes(pages, k)
+    for page, rows in enumerate(pages):
+        for slot, window in enumerate(np.array_split(rows, min(k, len(rows)))):
+            codes.vectors[page, slot] = window.mean(axis=0)
+            codes.counts[page, slot] = len(window)
+    codes.norms[:] = np.linalg.norm(codes.vectors, axis=2)
+    return codes
+
+
+def hierarchical_pooling(pages: Pages, k: int, seed: int = 0) -> Codes:
+    """Ward's clusters on cosine distance and their means on the sphere, by the pooling of
+    sentence-transformers. It does not tell how large its clusters are: each counts once."""
+    try:
+        import torch
+        from sentence_transformers.multi_vector_encoder.modules import HierarchicalTokenPooling
+    except ImportError:
+        raise MissingExtraError("hierarchical pooling", "baselines") from None
+    codes = _no_codes(pages, k)
+    for page, rows in enumerate(pages):
+        # it keeps a part of the vectors, rounded down: half a cluster more gives k
+        part = HierarchicalTokenPooling(max(1.0, len(rows) / (k + 0.5)), num_protected_tokens=0)
+        pooled = part.pool_one(torch.from_numpy(rows)).numpy()
+        codes.vectors[page, : len(pooled)] = pooled
+        codes.norms[page, : len(pooled)] = 1
+        codes.counts[page, : len(pooled)] = 1
+    return codes
+
+
+def _no_codes(pages: Pages, k: int) -> Codes:
+    size = len(pages), CodecConfig(k=k).k
+    return Codes(
+        np.zeros((*size, pages.dim), np.float32),
+        np.zeros(size, np.float16),
+        np.zeros(size, np.uint16),
+        list(pages.ids),
+    )
 
 
 def cluster_merging(pages: Pages, k: int, seed: int = 0) -> Codes:
@@ -55,7 +102,7 @@ def merge_labels(vectors: Floats, k: int) -> Ints:
     try:
         from scipy.cluster.hierarchy import linkage
     except ImportError:
-        raise MissingExtraError("cluster merging", "evaluate") from None
+        raise MissingExtraError("cluster merging", "baselines") from None
     rows = len(vectors)
     cluster = np.arange(rows)
     if rows > 1:

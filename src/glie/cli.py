@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import io
 import os
+import shlex
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,26 +23,26 @@ import glie
 from glie.errors import GlieError, InputError
 from glie.search import SHORTLIST
 from glie.terminal import (
-    count,
     errors,
     fail,
     fit_bar,
-    listing,
     output,
     print_fit,
     print_geometry,
     print_ingest,
     print_json,
-    print_sweep,
+    print_results,
     progress_bar,
     size,
     status_line,
     tune_bar,
 )
+from glie.wording import count, listing
 
 if TYPE_CHECKING:
     from glie.encoders import Encoder
-    from glie.evaluation import Dataset
+    from glie.evaluation import Dataset, Encoded
+    from glie.evaluation.tables import Table
     from glie.ingest import Report
 
 DONE_WITH_PROBLEMS = 3  # the exit code when some files could not be read
@@ -66,10 +68,20 @@ Documents = Annotated[
     ),
 ]
 Datasets = Annotated[
-    list[Path],
+    list[str],
     typer.Argument(
         metavar="DATASET",
-        help="Folders with corpus.jsonl, queries.jsonl and qrels/test.tsv (the BEIR shape).",
+        help="Folders with corpus.jsonl, queries.jsonl and qrels/test.tsv (the BEIR shape), "
+        "folders of cached vectors, or ViDoRe sets by their name on the Hub.",
+    ),
+]
+Cache = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        envvar="GLIE_CACHE",
+        help="Keep the vectors in a folder there; the next run reads them.",
+        show_default="none is kept",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")]
@@ -363,6 +375,7 @@ def fit(
         str, typer.Option(help="default, for a CPU, or paper: the published one, 100 epochs.")
     ] = "default",
     encoder: Annotated[str | None, typer.Option(help="As for `index`.")] = None,
+    cache: Cache = None,
     as_json: Json = False,
 ) -> None:
     """Fit a codec on pages and questions: better codes than clustering, at the same size.
@@ -371,7 +384,7 @@ def fit(
     keeps the best so far.
     """
     from glie.codec.store import check_place
-    from glie.evaluation import encoded, load, load_pages
+    from glie.evaluation import joined, load, load_pages
     from glie.training.fit import check_ready
     from glie.training.recipe import recipe_of
 
@@ -384,10 +397,8 @@ def fit(
         chosen = dataclasses.replace(chosen, epochs=epochs)
     loaded = [load_pages(path) if no_queries else load(path) for path in datasets]
     check_place(to)
-    _say_left_out(loaded)
-    engine = _load_encoder(encoder)
-    with status_line("encoding") as say:
-        pages, queries, relevant = encoded(loaded, engine, say)
+    sets = _encode(loaded, encoder, cache)
+    pages, queries, relevant = joined(sets)
     with fit_bar() as show:
         codec = glie.fit(
             pages,
@@ -396,7 +407,7 @@ def fit(
             budgets,
             recipe=chosen,
             seed=seed,
-            encoder={"name": engine.name, "revision": engine.revision},
+            encoder=sets[0].encoder,
             progress=show,
         )
     codec.save(to)
@@ -415,40 +426,143 @@ def fit(
 def evaluate(
     datasets: Datasets,
     k: Annotated[str, typer.Option(help="Budgets: vectors a page.")] = "2,4,8,16,32,64",
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            help="all, or some of: raw-kmeans, token-pooling, cluster-merging, "
+            "hierarchical-pooling, glie-free, glie-stage1, glie, oracle, uncompressed.",
+            show_default="raw-kmeans, glie-free, uncompressed, and those of a codec",
+        ),
+    ] = None,
     codec: Annotated[
         str | None,
-        typer.Option(metavar="CODEC", help="Measure this fitted codec too (a folder)."),
+        typer.Option(metavar="CODEC", help="Measure this fitted codec (a folder)."),
+    ] = None,
+    fit_on: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="DATASET",
+            help="Fit a codec on this set and measure it; several times for several sets. "
+            "others: each set is measured by a codec fitted on the other ones.",
+        ),
+    ] = None,
+    seeds: Annotated[str, typer.Option(help="Of clustering and fitting, like 0,1,2.")] = "0",
+    more: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TABLES",
+            help="Tables that take longer: some of shortlist, capacity, data, geometry; or all.",
+        ),
+    ] = None,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Write results.json, report.md, report.html and plots there. What is finished is "
+            "kept: run it again to go on.",
+        ),
+    ] = None,
+    trec: Annotated[bool, typer.Option("--trec", help="TREC run files too, into --to.")] = False,
+    recipe: Annotated[str, typer.Option(help="As for `fit`.")] = "default",
+    epochs: Annotated[
+        int | None, typer.Option(help="As for `fit`.", show_default="the recipe's")
     ] = None,
     encoder: Annotated[str | None, typer.Option(help="As for `index`.")] = None,
+    cache: Cache = None,
     as_json: Json = False,
 ) -> None:
-    """Measure what compression costs: nDCG@5 of raw and normalised k-means at each budget and,
-    given a codec, of its codes alone (stage 1) and with the shortlist regenerated (full)."""
-    from glie.evaluation import Row, load, sweep
+    """Measure what compression keeps: nDCG@5 at each budget, of one method or of many.
 
-    budgets = _budgets(k)
-    fitted = None if codec is None else _codec(codec)
-    loaded = [load(path) for path in datasets]
-    _say_left_out(loaded)
-    engine = _load_encoder(encoder)
-    if fitted is not None:
-        fitted.check_encoder({"name": engine.name, "revision": engine.revision})
-    tables: list[list[Row]] = []
-    for dataset in loaded:
-        with status_line(dataset.name) as say:
-            tables.append(list(sweep(dataset, engine, budgets, fitted, say)))
+    glie evaluate my-set
+
+    glie evaluate set-a set-b set-c --k 2,4,8,16 --methods all --fit-on others --seeds 0,1,2
+    --to results/
+    """
+    from glie.evaluation import load
+    from glie.evaluation.experiment import MORE, Codecs, Plan, Store, run, sources
+    from glie.evaluation.methods import chosen_methods
+    from glie.evaluation.tables import Results, rows
+    from glie.training.recipe import recipe_of
+
+    # what can be wrong is found before minutes of work, not after
+    extra = MORE if more == "all" else _words(more, "--more", MORE)
+    if trec and to is None:
+        raise InputError("--trec: run files are written into the results; name a folder with --to")
+    if codec is not None and fit_on:
+        raise InputError("--codec and --fit-on: give one of them")
+    plan = Plan(
+        methods=chosen_methods(methods, bool(codec or fit_on)),
+        budgets=_budgets(k),
+        seeds=_numbers(seeds, "--seeds", 0),
+        more=extra,
+        recipe=recipe_of(recipe),
+        epochs=epochs,
+    )
+    store = Store(to, trec=trec)
+    given = None if codec is None else _codec(codec)
+    names = [] if fit_on in (None, ["others"]) else [load(name) for name in fit_on or ()]
+    sets = _encode([load(name) for name in datasets], encoder, cache)
+    fitted_on = _encode(names, encoder, cache) if names else None
+    for one in sets:
+        if given is not None:
+            given.check_encoder(one.encoder)
+    notes = sources(sets, fitted_on, given, bool(fit_on))
+    for line in notes:
+        errors.print(line, style="yellow", soft_wrap=True)
+    try:
+        with status_line("measuring") as say:
+            codecs = None
+            if given is not None or fit_on:
+                codecs = Codecs(plan, store, given=given, fit_on=fitted_on, sets=sets, say=say)
+            results = Results(run(sets, plan, codecs, store, say))
+            figures, tables = _geometry(sets, to, say) if "geometry" in extra else ({}, [])
+            if to is not None:
+                from glie.evaluation.report import write_report
+
+                write_report(to, results, sets, _typed(), notes, tables, figures)
+    except KeyboardInterrupt:
+        kept = f"; {to} keeps what is finished: run it again to go on" if to else ""
+        fail(f"interrupted{kept}", 130)
     if as_json:
-        print_json([row._asdict() for rows in tables for row in rows])
+        print_json(rows(results))
         return
-    for dataset, mine in zip(loaded, tables, strict=True):
-        print_sweep(dataset, mine)
+    print_results(sets, results, tables)
+    if to is not None:
+        print(
+            f"{to}: report.html, report.md, results.json; "
+            f"{count(store.made, 'result')} measured, {store.kept:,} found finished"
+        )
+
+
+def _geometry(
+    sets: list[Encoded], to: Path | None, say: Callable[[str], None]
+) -> tuple[dict[str, str], list[Table]]:
+    """The table of intrinsic dimensions of some sets and, into a folder, its plot."""
+    from glie.evaluation.plots import plot_geometry
+    from glie.evaluation.tables import geometry as table
+    from glie.evaluation.vectors import vectors_of
+
+    seed, most = 0, glie.geometry.MOST_PAGES
+    corpora = glie.geometry.measure({one.name: vectors_of(one) for one in sets}, seed, most, say)
+    if to is None:
+        return {}, [table(corpora)]
+    plot_geometry(corpora, to / "geometry.png")
+    return {"geometry.png": "Intrinsic dimension of the pages, a dot a page."}, [table(corpora)]
+
+
+def _typed() -> str:
+    """The command as it was typed, to be typed again."""
+    return shlex.join(["glie", *sys.argv[1:]])
 
 
 @app.command()
 def geometry(
     path: Annotated[
         Path,
-        typer.Argument(metavar="FILE.npz", help="One (n, D) array a page, by key."),
+        typer.Argument(
+            metavar="PAGES",
+            help="An .npz file with one (n, D) array a page, or a folder of cached vectors.",
+        ),
     ],
     plot: Annotated[
         Path | None,
@@ -559,16 +673,28 @@ def light_colpali(
         fail(f"interrupted after {notes['steps']} steps; {to} is what was learned so far", 130)
 
 
-def _say_left_out(loaded: list[Dataset]) -> None:
+def _encode(
+    loaded: Sequence[Dataset | Encoded], encoder: str | None, cache: Path | None
+) -> list[Encoded]:
+    """Sets as vectors, with a word on what was left out; vectors need no encoder."""
+    from glie.evaluation import Encoded, encode
+
     for dataset in loaded:
-        if dataset.without_text:
-            left_out = count(len(dataset.without_text), "page")
-            errors.print(
-                f"{dataset.name}: {left_out} without text left out: "
-                f"{listing(dataset.without_text)}",
-                style="yellow",
-                soft_wrap=True,
-            )
+        _say_left_out(dataset.name, dataset.warnings)
+    engine = None
+    if encoder is not None or not all(isinstance(dataset, Encoded) for dataset in loaded):
+        engine = _load_encoder(encoder)
+    sets = []
+    for dataset in loaded:
+        with status_line(dataset.name) as say:
+            sets.append(encode(dataset, engine, cache, say))
+        _say_left_out(dataset.name, sets[-1].warnings[len(dataset.warnings) :])
+    return sets
+
+
+def _say_left_out(name: str, warnings: Sequence[str]) -> None:
+    for line in warnings:
+        errors.print(f"{name}: {line}", style="yellow", soft_wrap=True)
 
 
 def _codec(name: str) -> glie.Codec:
@@ -669,13 +795,27 @@ def _why_no_text(metadata: dict[str, Any]) -> str:
 
 
 def _budgets(text: str) -> list[int]:
+    return _numbers(text, "--k", 1)
+
+
+def _numbers(text: str, option: str, least: int) -> list[int]:
     try:
-        budgets = [int(part) for part in text.split(",")]
+        numbers = [int(part) for part in text.split(",")]
     except ValueError:
-        raise InputError(f"--k: expected numbers like 2,4,8, found {text!r}") from None
-    if not budgets or min(budgets) < 1:
-        raise InputError(f"--k: expected numbers of at least 1, found {text!r}")
-    return budgets
+        raise InputError(f"{option}: expected numbers like 2,4,8, found {text!r}") from None
+    if min(numbers) < least:
+        raise InputError(f"{option}: expected numbers of at least {least}, found {text!r}")
+    return list(dict.fromkeys(numbers))
+
+
+def _words(text: str | None, option: str, known: Sequence[str]) -> list[str]:
+    words = [word.strip() for word in text.split(",")] if text else []
+    for word in words:
+        if word not in known:
+            raise InputError(
+                f"{option}: {word!r} is unknown; expected all, or some of {', '.join(known)}"
+            )
+    return words
 
 
 def main() -> None:

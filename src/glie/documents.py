@@ -15,7 +15,7 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple
 
 from glie.errors import DocumentError, MissingExtraError
 
@@ -170,8 +170,8 @@ def read_document(document: FoundDocument, *, ocr: bool = True) -> ReadDocument:
 
 
 def _by_ocr(page: DocumentPage) -> DocumentPage:
-    text = read_image(page.image(OCR_PIXELS))[0]
-    if not _has_text(text):
+    text = picture_text(page.image(OCR_PIXELS))
+    if not text:
         return _without_text(page, "blank")
     return dataclasses.replace(page, text=text, origin="ocr")
 
@@ -339,18 +339,18 @@ def _render(path: Path, number: int, longest: int) -> Image:
         finally:
             pdf.close()
     if kind in IMAGES:
-        picture = _picture(path, number)
+        picture = open_picture(path, f"{path.name}, page {number}", number)
         picture.thumbnail((longest, longest))
         return picture
     raise DocumentError(f"{path.name}: a text file has no picture")
 
 
-def _picture(path: Path, number: int) -> Image:
+def open_picture(source: Path | IO[bytes], name: str, frame: int = 1) -> Image:
     """One frame of an image file as a person sees it: upright, on white, 8 bits a colour."""
     from PIL import Image, ImageOps
 
-    with _pillow_errors(f"{path.name}, page {number}"), Image.open(path) as image:
-        image.seek(number - 1)
+    with _pillow_errors(name), Image.open(source) as image:
+        image.seek(frame - 1)
         upright = ImageOps.exif_transpose(image)
         if upright.mode.startswith("I"):  # 16 bits a pixel; Pillow would clip, not scale
             return upright.point(lambda value: value / 256).convert("L").convert("RGB")
@@ -371,10 +371,20 @@ def _frames(document: FoundDocument) -> int:
         return sum(1 for frame in ImageSequence.Iterator(image) if frame.load() is not None)
 
 
+def check_picture(data: bytes, name: str) -> None:
+    """Refuse what is no image, or is seen to be damaged without decoding it."""
+    try:
+        from PIL import Image
+    except ImportError:
+        raise MissingExtraError("reading images", "documents") from None
+    with _pillow_errors(name), Image.open(io.BytesIO(data)) as image:
+        image.verify()
+
+
 @contextlib.contextmanager
 def _pillow_errors(name: str) -> Iterator[None]:
     """Whatever Pillow raises on a bad file (its decoders raise anything) names the file."""
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
     try:
         with warnings.catch_warnings():
@@ -383,6 +393,8 @@ def _pillow_errors(name: str) -> Iterator[None]:
             yield
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise DocumentError(f"{name}: more pixels than any page has; refused") from None
+    except UnidentifiedImageError:  # its message names an object, not the file
+        raise DocumentError(f"{name}: damaged, or not an image") from None
     except Exception as error:
         raise DocumentError(f"{name}: damaged, or not an image ({error})") from None
 
@@ -405,6 +417,14 @@ def ocr_available() -> bool:
     except ImportError:
         return False
     return True
+
+
+def picture_text(picture: Image) -> str:
+    """The text of a picture by OCR; empty where there is none."""
+    smaller = picture.copy()
+    smaller.thumbnail((OCR_PIXELS, OCR_PIXELS))
+    text = read_image(smaller)[0]
+    return text if _has_text(text) else ""
 
 
 def read_image(image: Image) -> tuple[str, list[Word]]:

@@ -150,6 +150,15 @@ class VectorSets:
         sets.vectors, sets.offsets, sets.ids = vectors, offsets, list(ids)
         return sets
 
+    @classmethod
+    def restored(
+        cls, vectors: npt.NDArray[Any], offsets: npt.NDArray[np.int64], ids: Sequence[str]
+    ) -> Self:
+        """From unit vectors that were stored in fewer bits: they are put back on the sphere."""
+        sets = cls.packed(vectors.astype(np.float32), offsets, ids)
+        sets._put_on_sphere(normalize=False)
+        return sets
+
     def slice(self, first: int, last: int) -> Self:
         """The items first..last as a view, without validating again."""
         rows = self.offsets[first : last + 1]

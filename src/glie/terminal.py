@@ -16,10 +16,13 @@ import rich.progress
 import rich.table
 import rich.text
 
+from glie.wording import count
+
 if TYPE_CHECKING:
     import glie
-    from glie.evaluation import Dataset, Row
+    from glie.evaluation import Encoded
     from glie.evaluation.light_colpali import TuneStep
+    from glie.evaluation.tables import Results, Table
     from glie.geometry import CorpusGeometry, Spread
     from glie.ingest import Report, Step
     from glie.training.fit import FitStep
@@ -29,12 +32,6 @@ output = rich.console.Console(highlight=False, markup=False, emoji=False)
 errors = rich.console.Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 SECONDS_BETWEEN_LINES = 10
-TITLES = {
-    "raw-kmeans": "raw",
-    "glie-free": "normalised",
-    "glie-stage1": "stage 1",
-    "glie": "full",
-}
 
 
 @contextmanager
@@ -145,15 +142,6 @@ def status_line(what: str) -> Iterator[Callable[[str], None]]:
         yield lambda what: status.update(rich.text.Text(what))
 
 
-def count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
-def listing(names: Sequence[str]) -> str:
-    """The first few names."""
-    return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
-
-
 def size(number: int) -> str:
     for unit, size in (("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
         if number >= size:
@@ -190,26 +178,32 @@ def print_fit(codec: glie.Codec, to: Path) -> None:
     print(f"use it: glie index DOCUMENTS --to INDEX --codec {to}")
 
 
-def print_sweep(dataset: Dataset, mine: Sequence[Row]) -> None:
-    ceiling = mine[-1].ndcg_at_5
-    title = (
-        f"{dataset.name}: {len(dataset.pages):,} pages, {len(dataset.queries):,} questions; "
-        f"uncompressed nDCG@5 {ceiling:.3f} at {mine[-1].bytes_per_page:,.0f} bytes a page"
-    )
-    output.print(title, soft_wrap=True)
-    methods = list(dict.fromkeys(row.method for row in mine[:-1]))
-    table = rich.table.Table(box=None, pad_edge=False)
-    for heading in ("k", "bytes a page", *(TITLES[m] for m in methods), "of uncompressed"):
-        table.add_column(heading, justify="right")
-    for at in range(0, len(mine) - 1, len(methods)):
-        rows = mine[at : at + len(methods)]
-        table.add_row(
-            str(rows[0].k),
-            f"{rows[0].bytes_per_page:,.0f}",
-            *(f"{row.ndcg_at_5:.3f}" for row in rows),
-            f"{rows[-1].ndcg_at_5 / ceiling:.1%}" if ceiling else "-",
-        )
-    output.print(table)
+def print_results(sets: Sequence[Encoded], results: Results, more: Sequence[Table]) -> None:
+    """A table a set and, of several sets, their mean; then what else was asked for."""
+    from glie.evaluation.tables import per_set, tables
+
+    for one, table in zip(sets, per_set(results), strict=True):
+        what = f"{count(len(one.page_ids), 'page')}, {count(len(one.queries), 'question')}"
+        print_table(table._replace(title=f"{one.name}: {what}; nDCG@5"))
+    alone = {"main", "percent", "improved"} if len(sets) == 1 else set()
+    for table in tables(results):
+        if table.name in {"main", "improved", "shortlist", "capacity", "data"} - alone:
+            print_table(table)
+    for table in more:
+        print_table(table)
+
+
+def print_table(table: Table) -> None:
+    output.print(table.title, soft_wrap=True)
+    shown = rich.table.Table(box=None, pad_edge=False)
+    for place, heading in enumerate(table.header):
+        shown.add_column(heading, justify="right" if place else "left")
+    for row in table.rows:
+        shown.add_row(*map(rich.text.Text, row))
+    output.print(shown)
+    if table.note:
+        output.print(table.note, style="dim")
+    print()
 
 
 def print_geometry(corpora: Sequence[CorpusGeometry], seed: int) -> None:

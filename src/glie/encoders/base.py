@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
+
+from glie.errors import EncoderError
 
 Floats = npt.NDArray[np.float32]
 
 
 class Encoder(Protocol):
-    """Anything with these can fill and ask an index."""
+    """Anything with these can fill and ask an index.
+
+    One that looks at pages instead of reading their text has an attribute `reads = "image"`.
+    """
 
     @property
     def name(self) -> str:
@@ -27,3 +32,12 @@ class Encoder(Protocol):
 
     def encode_queries(self, texts: Sequence[str]) -> list[Floats]:
         """One (m, D) array of unit rows a question."""
+
+
+def reads(encoder: Encoder) -> Literal["text", "image"]:
+    """What an encoder is to be given of a page: its text, unless it says otherwise."""
+    found = getattr(encoder, "reads", "text")
+    if found not in ("text", "image"):
+        expected = "expected 'text' or 'image'"
+        raise EncoderError(f"encoder {encoder.name!r} reads {found!r}; {expected}")
+    return cast(Literal["text", "image"], found)

@@ -1,7 +1,16 @@
 """What a budget costs: retrieval quality on sets with known answers."""
 
+from glie.evaluation.cache import Encoded, encode
 from glie.evaluation.datasets import Dataset, load, load_pages
-from glie.evaluation.sweep import Row, encoded, sweep
+from glie.evaluation.experiment import joined
 from glie.evaluation.vectors import read_corpora
 
-__all__ = ["Dataset", "Row", "encoded", "load", "load_pages", "read_corpora", "sweep"]
+__all__ = [
+    "Dataset",
+    "Encoded",
+    "encode",
+    "joined",
+    "load",
+    "load_pages",
+    "read_corpora",
+]

@@ -1,75 +1,262 @@
-"""Question sets on disk, in the BEIR shape: corpus.jsonl, queries.jsonl, qrels/test.tsv."""
+"""Question sets: pages, questions, and which pages answer which question.
+
+Read here from a folder in the BEIR shape: corpus.jsonl, queries.jsonl, qrels/test.tsv. `vidore.py`
+reads those of the Hugging Face Hub and `cache.py` those that are vectors already; `load` tells
+which is which.
+"""
 
 from __future__ import annotations
 
 import csv
+import hashlib
+import io
 import json
 import os
 import re
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from glie.errors import DatasetError
+from glie.documents import check_picture, open_picture
+from glie.errors import DatasetError, DocumentError
+from glie.pages import check_id
+from glie.wording import count, listing
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from glie.evaluation.cache import Encoded
+
+CORPUS = "corpus.jsonl"
+UNREADABLE = "whose image cannot be read"
+
+
+class Picture(NamedTuple):
+    """A page's image as it is stored, read when asked for: a corpus need not fit in memory."""
+
+    name: str  # what an error calls it
+    stored: Callable[[], bytes]
+    digest: str  # SHA-256 of the bytes: images are the same if these are
+
+    @classmethod
+    def checked(cls, name: str, stored: Callable[[], bytes]) -> Picture:
+        """A picture, or a DocumentError if it is missing or seen to be damaged."""
+        picture = cls(name, stored, "")
+        data = picture.read()
+        check_picture(data, name)
+        return picture._replace(digest=hashlib.sha256(data).hexdigest())
+
+    def read(self) -> bytes:
+        """The bytes of the image file."""
+        try:
+            return self.stored()
+        except FileNotFoundError:
+            raise DocumentError(f"{self.name}: no such file") from None
+        except (OSError, ValueError) as error:  # a name that no file can have is a ValueError
+            raise DocumentError(f"{self.name}: cannot be read: {error}") from None
+
+    def open(self) -> Image:
+        """The image, decoded: upright, in RGB."""
+        return open_picture(io.BytesIO(self.read()), self.name)
 
 
 class Dataset(NamedTuple):
     """Pages, questions, and which pages answer which question how well."""
 
     name: str
-    pages: dict[str, str]
+    pages: dict[str, str]  # the text of each; empty where there is only an image
     queries: dict[str, str]
     relevant: dict[str, dict[str, int]]  # by query, then page: 1 or a grade
-    without_text: tuple[str, ...] = ()  # pages of the corpus that no encoder could read
+    without_text: tuple[str, ...] = ()  # pages of the corpus with neither text nor image
+    images: Mapping[str, Picture] = MappingProxyType({})
+    warnings: tuple[str, ...] = ()  # what was left out: how many, and which
 
 
-def load(path: str | os.PathLike[str]) -> Dataset:
-    """Read a folder. Questions without a relevant page are not in the set, nor are pages without
-    text; a question whose answer is such a page stays, and counts as not answered."""
-    folder = Path(path)
-    pages = read_pages(folder)
-    queries = {
-        _field(row, "_id", place): _field(row, "text", place)
-        for row, place in _rows(folder / "queries.jsonl")
-    }
-    without_text = tuple(page for page, text in pages.items() if not text)
+class Question(NamedTuple):
+    """A question as a set has it."""
+
+    id: str
+    text: str
+    language: str | None = None
+
+
+class Judgement(NamedTuple):
+    """That a page answers a question, how well, and where the set says so."""
+
+    place: str
+    query: str
+    page: str
+    grade: int
+
+
+class Corpus:
+    """The pages of a set as they are read; images are checked here, once."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, str] = {}  # of all pages
+        self.images: dict[str, Picture] = {}
+        self.unreadable: dict[str, str] = {}  # what is wrong with an image, by page
+
+    def add(self, page: str, text: str, image: tuple[str, Callable[[], bytes]] | None) -> None:
+        """Take in a page; an image is its name and the way to its bytes."""
+        self.texts[page] = text.strip()
+        if image is not None:
+            try:
+                self.images[page] = Picture.checked(*image)
+            except DocumentError as error:
+                self.unreadable[page] = str(error)
+
+
+def load(path_or_name: str | os.PathLike[str], *, language: str | None = None) -> Dataset | Encoded:
+    """A set: a folder in the BEIR shape, a folder of cached vectors, or a ViDoRe set by its name
+    on the Hugging Face Hub (or a copy of one on disk). `language` keeps the questions in one.
+
+    Questions without a relevant page are not in the set, nor are pages with neither text nor
+    image; a question whose answer is such a page stays, and counts as not answered.
+    """
+    from glie.evaluation import cache, vidore
+
+    given = os.fspath(path_or_name)
+    folder = Path(given)
+    if cache.is_cached(folder):
+        if language is not None:
+            raise DatasetError(f"{folder}: vectors do not tell languages; load the set they are of")
+        return cache.read(folder)
+    if not (folder / CORPUS).exists() and (vidore.is_copy(folder) or vidore.is_name(given)):
+        return vidore.read(given, language)
+    return _read_folder(folder, language)
+
+
+def load_pages(path_or_name: str | os.PathLike[str]) -> Dataset | Encoded:
+    """The pages of a set alone; a folder with corpus.jsonl needs no questions."""
+    folder = Path(path_or_name)
+    if (folder / CORPUS).exists():
+        return assemble(folder.resolve().name, str(folder / CORPUS), _read_corpus(folder))
+    loaded = load(path_or_name)
+    return loaded._replace(queries={}, relevant={}) if isinstance(loaded, Dataset) else loaded
+
+
+def assemble(
+    name: str,
+    place: str,
+    corpus: Corpus,
+    questions: Sequence[Question] | None = None,
+    judgements: Iterable[Judgement] = (),
+    language: str | None = None,
+) -> Dataset:
+    """A set of what was read, without what cannot be used; `place` is what an error names. No
+    questions at all make a set of pages alone."""
+    usable = {p: text for p, text in corpus.texts.items() if text or p in corpus.images}
+    broken = corpus.unreadable
+    without_text = tuple(p for p in corpus.texts if p not in usable and p not in broken)
+    warnings = [
+        *left_out(without_text, "page", "without text or image"),
+        *left_out([why for p, why in broken.items() if p not in usable], "page", UNREADABLE),
+    ]
+    if not usable:
+        raise DatasetError(f"{place}: no page that can be used; {'; '.join(warnings)}")
+    half = [why for page, why in broken.items() if page in usable]
+    if half:
+        warnings.append(f"{count(len(half), 'page')} {UNREADABLE}, with text: {listing(half)}")
+    if questions is None:
+        return Dataset(name, usable, {}, {}, without_text, corpus.images, tuple(warnings))
+    known = {question.id for question in questions}
     relevant: dict[str, dict[str, int]] = {}
-    qrels = folder / "qrels" / "test.tsv"
-    for line, row in enumerate(_table(qrels), start=2):
-        if len(row) != 3 or not re.fullmatch(r"-?\d{1,9}", row[2]):
-            raise DatasetError(f"{qrels}, line {line}: expected query, page and grade, found {row}")
-        query, page, grade = row[0], row[1], int(row[2])
-        if query not in queries or page not in pages:
-            unknown = f"query {query!r}" if query not in queries else f"page {page!r}"
-            raise DatasetError(f"{qrels}, line {line}: {unknown} is not in the set")
+    for where, query, page, grade in judgements:
+        if query not in known or page not in corpus.texts:
+            unknown = f"query {query!r}" if query not in known else f"page {page!r}"
+            raise DatasetError(f"{where}: {unknown} is not in the set")
         if grade > 0:
             relevant.setdefault(query, {})[page] = grade
-    if not relevant:
-        raise DatasetError(f"{qrels}: no question has a relevant page")
-    asked = {query: text for query, text in queries.items() if query in relevant}
-    readable = {page: text for page, text in pages.items() if text}
-    return Dataset(folder.resolve().name, readable, asked, relevant, without_text)
+    asked = _in_language(questions, language, place)
+    wordless = [question.id for question in asked if not question.text.strip()]
+    unanswered = [q.id for q in asked if q.text.strip() and q.id not in relevant]
+    warnings += left_out(wordless, "question", "without text")
+    warnings += left_out(unanswered, "question", "without a relevant page")
+    queries = {q.id: q.text for q in asked if q.text.strip() and q.id in relevant}
+    if not queries:
+        raise DatasetError(f"{place}: no question has a relevant page")
+    return Dataset(
+        name,
+        usable,
+        queries,
+        {query: pages for query, pages in relevant.items() if query in queries},
+        without_text,
+        corpus.images,
+        tuple(warnings),
+    )
 
 
-def load_pages(path: str | os.PathLike[str]) -> Dataset:
-    """The pages of a folder alone, as a set without questions."""
-    folder = Path(path)
-    pages = read_pages(folder)
-    readable = {page: text for page, text in pages.items() if text}
-    if not readable:
-        raise DatasetError(f"{folder}: no page has text")
-    without_text = tuple(page for page, text in pages.items() if not text)
-    return Dataset(folder.resolve().name, readable, {}, {}, without_text)
+def left_out(names: Sequence[str], what: str, why: str) -> list[str]:
+    """A warning that counts what was left out and names the first few; none if there is none."""
+    return [f"{count(len(names), what)} {why} left out: {listing(names)}"] if names else []
 
 
-def read_pages(folder: Path) -> dict[str, str]:
-    """The text of every page of a set, title first; of a set without questions too."""
+def check_new(name: str, seen: set[str], place: str) -> None:
+    """An id is given once."""
+    check_id(name, place)
+    if name in seen:
+        raise DatasetError(f"{place}: the id {name!r} is given twice")
+    seen.add(name)
+
+
+def _in_language(
+    questions: Sequence[Question], language: str | None, place: str
+) -> Sequence[Question]:
+    if language is None:
+        return questions
+    spoken = [question for question in questions if question.language == language]
+    if not spoken:
+        found = sorted({question.language for question in questions if question.language})
+        known = f"found {', '.join(found)}" if found else "it does not tell languages"
+        raise DatasetError(f"{place}: no question in {language!r}; {known}")
+    return spoken
+
+
+def _read_folder(folder: Path, language: str | None) -> Dataset:
+    corpus = _read_corpus(folder)
+    questions = [
+        Question(_field(row, "_id", place), _field(row, "text", place), row.get("language"))
+        for row, place in _rows(folder / "queries.jsonl")
+    ]
+    qrels = folder / "qrels" / "test.tsv"
+    judgements = _judgements(qrels)
+    return assemble(folder.resolve().name, str(qrels), corpus, questions, judgements, language)
+
+
+def _read_corpus(folder: Path) -> Corpus:
     if not folder.is_dir():
-        raise DatasetError(f"{folder}: no such folder; expected one with corpus.jsonl")
-    return {
-        _field(row, "_id", place): f"{row.get('title') or ''}\n{_field(row, 'text', place)}".strip()
-        for row, place in _rows(folder / "corpus.jsonl")
-    }
+        raise DatasetError(f"{folder}: no such folder; expected one with {CORPUS}")
+    corpus = Corpus()
+    for row, place in _rows(folder / CORPUS):
+        image = row.get("image")
+        text = "" if image and row.get("text") is None else _field(row, "text", place)
+        source = None
+        if image:
+            name = _inside(_field(row, "image", place), place)
+            source = name, (folder / name).read_bytes
+        corpus.add(_field(row, "_id", place), f"{row.get('title') or ''}\n{text}", source)
+    return corpus
+
+
+def _inside(name: str, place: str) -> str:
+    """A path that stays in its folder, on every system."""
+    outside = any(
+        path.is_absolute() or path.drive or path.root or ".." in path.parts
+        for path in (PurePosixPath(name), PureWindowsPath(name))
+    )
+    if outside:
+        raise DatasetError(f"{place}: expected an image inside the folder, found {name!r}")
+    return name
+
+
+def _judgements(qrels: Path) -> Iterator[Judgement]:
+    for line, row in enumerate(_table(qrels), start=2):
+        place = f"{qrels}, line {line}"
+        if len(row) != 3 or not re.fullmatch(r"-?\d{1,9}", row[2]):
+            raise DatasetError(f"{place}: expected query, page and grade, found {row}")
+        yield Judgement(place, row[0], row[1], int(row[2]))
 
 
 def _rows(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
@@ -87,13 +274,13 @@ def _rows(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
                     raise DatasetError(f"{place}: not JSON: {error}") from None
                 if not isinstance(row, dict):
                     raise DatasetError(f"{place}: expected a JSON object")
-                name = _field(row, "_id", place)
-                if name in seen:
-                    raise DatasetError(f"{place}: the id {name!r} is given twice")
-                seen.add(name)
+                check_new(_field(row, "_id", place), seen, place)
                 yield row, place
     except FileNotFoundError:
-        raise DatasetError(f"{path}: missing; expected a set in the BEIR shape") from None
+        raise DatasetError(
+            f"{path}: missing; expected a set in the BEIR shape, cached vectors, or a copy of a "
+            "ViDoRe set"
+        ) from None
     except UnicodeDecodeError as error:
         raise DatasetError(f"{path}: not UTF-8 text (byte {error.start})") from None
     if not seen:

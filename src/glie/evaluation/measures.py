@@ -1,62 +1,90 @@
-"""Measures of a ranking, by ir-measures."""
+"""Rankings, and measures of them by ir-measures."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from glie.codec.codes import Codes
 from glie.errors import MissingExtraError
+from glie.evaluation.cache import Encoded
 from glie.evaluation.datasets import Dataset
 from glie.index.format import from_bfloat16, to_bfloat16
-from glie.kernels.maxsim import maxsim
+from glie.kernels.maxsim import maxsim, prepare
 from glie.pages import Pages, Queries
-from glie.search import SHORTLIST, CodeBlock, best_first, two_stage
+from glie.search import SHORTLIST, CodeBlock, Cost, Ranking, best_first, two_stage
 
-DEPTH = 5  # pages of a ranking that are judged
+DEPTH = 5  # pages of a ranking that nDCG@5 judges
+Judgements = Mapping[str, Mapping[str, int]]  # grades, by query and page
+Rankings = Mapping[str, Sequence[str]]  # pages, best first, by query
+
+# what is reported, and what ir-measures calls it
+MEASURES = {
+    "ndcg_at_5": "nDCG@5",
+    "ndcg_at_10": "nDCG@10",
+    "recall_at_5": "R@5",
+    "recall_at_10": "R@10",
+    "recall_at_100": "R@100",
+}
 
 
 def search_codes(
-    queries: Queries, codes: Codes, regenerate: Callable[[Codes], Pages] | None, top: int
-) -> list[npt.NDArray[np.int64]]:
-    """The rows of the best pages for each query, as an index of these codes would find them:
-    stored in bfloat16, the shortlist regenerated if there is a way to."""
+    queries: Queries,
+    codes: Codes,
+    regenerate: Callable[[Codes], Pages] | None,
+    top: int,
+    shortlist: int = SHORTLIST,
+) -> Ranking:
+    """The best pages for each query, by row, as an index of these codes would find them: stored
+    in bfloat16, the shortlist regenerated if there is a way to."""
     stored = to_bfloat16(codes.vectors)
     kept = Codes(from_bfloat16(stored), codes.norms, codes.counts, codes.ids)
     block = CodeBlock(stored, codes.counts, 0, np.arange(len(codes)))
-    return two_stage(queries, [block], kept.take, regenerate, top, SHORTLIST).positions
+    return two_stage(queries, [block], kept.take, regenerate, top, shortlist)
 
 
-def search_vectors(queries: Queries, pages: Pages, top: int) -> list[npt.NDArray[np.int64]]:
-    """The same by exact MaxSim over all vectors of every page."""
-    rows = pages.offsets[:-1], pages.offsets[1:]
-    scores = maxsim(queries.vectors, queries.offsets, pages.vectors, *rows)
-    return [best_first(row, top) for row in scores]
+def search_vectors(queries: Queries, blocks: Iterable[Pages], top: int) -> Ranking:
+    """The same by exact MaxSim over all vectors of every page, block after block."""
+    prepare()
+    positions = [np.empty(0, np.int64) for _ in queries.ids]
+    scores = [np.empty(0, np.float32) for _ in queries.ids]
+    pages = read = 0
+    seconds = 0.0  # of the search: reading blocks back from a cache is not part of it
+    for block in blocks:
+        began = time.perf_counter()
+        rows = block.offsets[:-1], block.offsets[1:]
+        found = maxsim(queries.vectors, queries.offsets, block.vectors, *rows)
+        for query, mine in enumerate(found):
+            best = best_first(mine, top)
+            merged = np.concatenate([scores[query], mine[best]])
+            keep = best_first(merged, top)
+            positions[query] = np.concatenate([positions[query], pages + best])[keep]
+            scores[query] = merged[keep]
+        pages += len(block)
+        read += 2 * block.vectors.size
+        seconds += time.perf_counter() - began
+    return Ranking(positions, scores, Cost(pages, 0, read, seconds))
 
 
-def ndcg_at_5(dataset: Dataset, found: Sequence[npt.NDArray[np.int64]]) -> float:
+def ndcg_at_5(dataset: Dataset | Encoded, found: Sequence[npt.NDArray[np.int64]]) -> float:
     """Mean nDCG@5 of the rows of pages found for each query, best first, in the set's order."""
-    pages = list(dataset.pages)
+    if isinstance(dataset, Encoded):
+        pages, queries = dataset.page_ids, dataset.queries.ids
+    else:
+        pages, queries = list(dataset.pages), list(dataset.queries)
     rankings = {
-        query: [pages[row] for row in rows]
-        for query, rows in zip(dataset.queries, found, strict=True)
+        query: [pages[row] for row in rows] for query, rows in zip(queries, found, strict=True)
     }
-    return mean_ndcg_at_5(dataset.relevant, rankings)
+    return float(np.mean(each_measure(dataset.relevant, rankings, ["ndcg_at_5"])["ndcg_at_5"]))
 
 
-def mean_ndcg_at_5(
-    relevant: Mapping[str, Mapping[str, int]], rankings: Mapping[str, Sequence[str]]
-) -> float:
-    """Mean nDCG@5 of rankings, best first, by query; `relevant` has grades, by query and page."""
-    return float(np.mean(list(each_ndcg_at_5(relevant, rankings).values())))
-
-
-def each_ndcg_at_5(
-    relevant: Mapping[str, Mapping[str, int]], rankings: Mapping[str, Sequence[str]]
-) -> dict[str, float]:
-    """nDCG@5 of every query's ranking, in the order of the queries."""
+def each_measure(
+    relevant: Judgements, rankings: Rankings, measures: Sequence[str] = tuple(MEASURES)
+) -> dict[str, npt.NDArray[np.float64]]:
+    """Of every query, in the order of the rankings, each of some measures."""
     try:
         import ir_measures
     except ImportError:
@@ -66,8 +94,26 @@ def each_ndcg_at_5(
         query: {page: float(-rank) for rank, page in enumerate(ranking)}
         for query, ranking in rankings.items()
     }
-    found = {
-        measured.query_id: float(measured.value)
-        for measured in ir_measures.iter_calc([ir_measures.nDCG @ 5], relevant, run)
+    asked = {ir_measures.parse_measure(MEASURES[name]): name for name in measures}
+    found: dict[str, dict[str, float]] = {name: {} for name in measures}
+    judged = {query: dict(relevant[query]) for query in rankings}
+    for measured in ir_measures.iter_calc(list(asked), judged, run):
+        found[asked[measured.measure]][measured.query_id] = float(measured.value)
+    # a query with nothing found is not in the output, and has scored nothing
+    return {
+        name: np.array([values.get(query, 0.0) for query in rankings])
+        for name, values in found.items()
     }
-    return {query: found.get(query, 0.0) for query in relevant}
+
+
+def trec_run(queries: Sequence[str], pages: Sequence[str], found: Ranking, name: str) -> str:
+    """A ranking as a TREC run file: query, Q0, page, rank, score, name. Scores fall with the rank,
+    by which readers of such files sort: those of a shortlist are not on one scale with the rest.
+    White space in an id, which would be taken for the end of it, is written as an underscore."""
+    lines = []
+    for query, rows in zip(queries, found.positions, strict=True):
+        for rank, row in enumerate(rows, start=1):
+            ids = ("_".join(text.split()) for text in (query, pages[row], name))
+            asked, page, label = ids
+            lines.append(f"{asked} Q0 {page} {rank} {len(rows) - rank + 1} {label}\n")
+    return "".join(lines)

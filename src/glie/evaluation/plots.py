@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from glie.errors import InputError, MissingExtraError
+from glie.evaluation.methods import ORACLE, TITLES, UNCOMPRESSED
+from glie.evaluation.tables import Results, margin
 from glie.geometry import CorpusGeometry
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 FORMATS = (".png", ".svg", ".pdf")
@@ -94,6 +97,169 @@ def plot_geometry(corpora: Sequence[CorpusGeometry], path: str | os.PathLike[str
     with warnings.catch_warnings():  # a letter that the font lacks is drawn as a box
         warnings.filterwarnings("ignore", "Glyph .* missing")
         figure.savefig(path, dpi=160)
+
+
+# ours in one hue, from light to dark as parts are added; the others in colours of their own
+COLOURS = {
+    "raw-kmeans": "#9a9a9a",
+    "token-pooling": "#b07aa1",
+    "cluster-merging": "#c8641b",
+    "hierarchical-pooling": "#8a6d3b",
+    "glie-free": "#7fb8d4",
+    "glie-stage1": "#3d94bd",
+    "glie": "#0b4f6e",
+    ORACLE: "#3a8f5c",
+}
+
+
+def plot_quality(results: Results, path: str | os.PathLike[str]) -> None:
+    """nDCG@5 against bytes a page, a line a method."""
+    check_plot(path)
+    figure = _figure(8, 5)
+    axes = figure.subplots()
+    ends: list[tuple[float, float, str, str]] = []
+    for method in results.methods:
+        if method == ORACLE:
+            continue  # it stores what `glie` does, and reads what nobody stored
+        points = [
+            (
+                results.macro(method, k, lambda result: result.bytes_per_page).mean,
+                results.macro(method, k).mean,
+            )
+            for k in results.budgets
+        ]
+        sizes, scores = zip(*points, strict=True)
+        thick = 2.2 if method == "glie" else 1.4
+        axes.plot(sizes, scores, marker="o", markersize=4, linewidth=thick, color=COLOURS[method])
+        ends.append((sizes[-1], scores[-1], TITLES[method], COLOURS[method]))
+    _label_ends(axes, ends)
+    ceiling = results.ceiling
+    if ceiling is not None:
+        size = results.macro(UNCOMPRESSED, None, lambda result: result.bytes_per_page).mean
+        axes.axhline(ceiling, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
+        axes.annotate(
+            f"uncompressed, {size:,.0f} bytes a page", (0, ceiling),
+            xycoords=("axes fraction", "data"), xytext=(4, 4), textcoords="offset points",
+            fontsize=9, color=INK,
+        )  # fmt: skip
+    axes.set_xscale("log", base=2)
+    first = results.methods[0]
+    ticks = [
+        results.macro(first, k, lambda result: result.bytes_per_page).mean for k in results.budgets
+    ]
+    axes.set_xticks(ticks, [f"{tick:,.0f}" for tick in ticks])
+    axes.set_xticks([], minor=True)
+    axes.set_xlim(right=ticks[-1] * (2.6 if len(ticks) > 1 else 4))
+    axes.set_xlabel("bytes a page", color=INK)
+    axes.set_ylabel("nDCG@5, mean over sets", color=INK)
+    _plain(axes)
+    figure.savefig(path, dpi=160)
+
+
+def plot_margin(results: Results, path: str | os.PathLike[str]) -> None:
+    """How far our methods are above the strongest training-free baseline at each budget."""
+    check_plot(path)
+    figure = _figure(8, 4.4)
+    axes = figure.subplots()
+    places = range(len(results.budgets))
+    ends: list[tuple[float, float, str, str]] = []
+    for method in ("glie-free", "glie-stage1", "glie"):
+        margins = [margin(results, method, k) for k in results.budgets]
+        if method not in results.methods or not all(margins):
+            continue
+        known = [each for each in margins if each]
+        means = [each.mean for each in known]
+        if method == "glie" or "glie" not in results.methods:
+            lows, highs = [each.low for each in known], [each.high for each in known]
+            axes.fill_between(places, lows, highs, color=COLOURS[method], alpha=0.12, linewidth=0)
+        axes.plot(places, means, marker="o", markersize=5, color=COLOURS[method])
+        ends.append((places[-1], means[-1], TITLES[method], COLOURS[method]))
+    _label_ends(axes, ends)
+    axes.axhline(0, color=INK, linewidth=0.8)
+    axes.set_xticks(places, [f"k = {k}" for k in results.budgets])
+    axes.set_xlim(-0.2, len(results.budgets) - 1 + 0.34 * max(1, len(results.budgets) - 1))
+    axes.set_ylabel("nDCG@5 above the strongest baseline", color=INK)
+    _plain(axes)
+    figure.savefig(path, dpi=160)
+
+
+def plot_headroom(results: Results, path: str | os.PathLike[str]) -> None:
+    """The gap to uncompressed at each budget: what better decoding could win back, and what only
+    a longer shortlist could."""
+    check_plot(path)
+    figure = _figure(8, 4.4)
+    axes = figure.subplots()
+    ceiling = results.ceiling or 0.0
+    places = list(range(len(results.budgets)))
+    full = [results.macro("glie", k).mean for k in results.budgets]
+    oracle = [results.macro(ORACLE, k).mean for k in results.budgets]
+    fidelity = [max(0.0, best - now) for best, now in zip(oracle, full, strict=True)]
+    recall = [max(0.0, ceiling - max(best, now)) for best, now in zip(oracle, full, strict=True)]
+    parts = (
+        (full, [0.0] * len(full), COLOURS["glie"], "kept"),
+        (fidelity, full, "#6fb48b", "lost in decoding"),
+        (
+            recall,
+            [a + b for a, b in zip(full, fidelity, strict=True)],
+            "#d8a25e",
+            "lost in the shortlist",
+        ),
+    )
+    for heights, bottoms, colour, label in parts:
+        axes.bar(places, heights, 0.62, bottoms, color=colour, label=label)
+        for place, height, bottom in zip(places, heights, bottoms, strict=True):
+            if height >= 0.004:
+                middle = bottom + height / 2
+                axes.annotate(
+                    f"{height:.3f}", (place, middle), ha="center", va="center", fontsize=8.5,
+                    color="white" if colour == COLOURS["glie"] else INK,
+                )  # fmt: skip
+    axes.axhline(ceiling, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
+    low = min(full) - 0.25 * max(0.02, max(ceiling, *oracle) - min(full))
+    axes.set_ylim(max(0.0, low), max(ceiling, *oracle) + 0.01)
+    axes.set_xticks(places, [f"k = {k}" for k in results.budgets])
+    axes.set_ylabel(f"nDCG@5; the line is uncompressed, {ceiling:.3f}", color=INK)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.1), ncols=3, frameon=False, fontsize=9)
+    _plain(axes)
+    figure.savefig(path, dpi=160)
+
+
+def plots(results: Results, folder: Path) -> dict[str, str]:
+    """The plots that there are results for, by the name of their file, with what they show."""
+    made = {"quality.png": "Quality against bytes a page, a line a method."}
+    plot_quality(results, folder / "quality.png")
+    if any(margin(results, method, k) for method in results.methods for k in results.budgets):
+        plot_margin(results, folder / "margin.png")
+        made["margin.png"] = (
+            "nDCG@5 above the strongest training-free baseline of each set and budget; the band "
+            "is a 95% interval over questions."
+        )
+    if {"glie", ORACLE} <= set(results.methods) and results.ceiling is not None:
+        plot_headroom(results, folder / "headroom.png")
+        made["headroom.png"] = (
+            "The gap to uncompressed: what perfect decoding of the same shortlist would win back, "
+            "and what only a longer shortlist would."
+        )
+    return made
+
+
+def _label_ends(axes: Axes, ends: list[tuple[float, float, str, str]]) -> None:
+    """A name at the end of each line, moved apart where lines end close to each other."""
+    low, high = axes.get_ylim()
+    apart, last = 0.05 * (high - low), -math.inf
+    for x, y, text, colour in sorted(ends, key=lambda end: end[1]):
+        last = max(y, last + apart)
+        axes.annotate(
+            text, (x, last), xytext=(8, 0), textcoords="offset points", va="center",
+            fontsize=9, color=colour,
+        )  # fmt: skip
+
+
+def _plain(axes: Axes) -> None:
+    axes.tick_params(length=0, colors=INK)
+    axes.grid(axis="y", color=FAINT, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[:].set_visible(False)
 
 
 def _figure(width: float, height: float) -> Figure:

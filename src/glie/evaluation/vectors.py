@@ -13,17 +13,25 @@ import numpy as np
 import numpy.typing as npt
 
 from glie.errors import DatasetError
+from glie.evaluation import cache
 from glie.geometry import checked_vectors
 
-EXPECTED = "expected an .npz file with one (n, D) array a page, as numpy.savez writes it"
+EXPECTED = (
+    "expected an .npz file with one (n, D) array a page, as numpy.savez writes it, or a folder of "
+    "cached vectors"
+)
 PAGE_NUMBER = re.compile(r"((^|[_#])p?\d+)+$")  # of report_3, report.pdf#3, slide_3_1024, p3
 
 Corpus = Iterable[tuple[str, npt.NDArray[Any]]]
 
 
 def read_corpora(path: str | os.PathLike[str]) -> dict[str, Corpus]:
-    """The corpora of a file, by name: their page ids and vectors, read as they are asked for."""
+    """The corpora of a file, by name: their page ids and vectors, read as they are asked for. A
+    folder of cached vectors is one corpus."""
     source = Path(path)
+    if cache.is_cached(source):
+        encoded = cache.read(source)
+        return {encoded.name: vectors_of(encoded)}
     if source.is_dir():
         raise DatasetError(f"{source}: a folder; {EXPECTED}")
     with _opened(source) as file:
@@ -66,6 +74,12 @@ def _pages(source: Path, keys: Sequence[str]) -> Iterator[tuple[str, npt.NDArray
             except Exception as error:
                 raise DatasetError(f"{what}: {_reason(error)}; {EXPECTED}") from None
             yield key, checked_vectors(array, what)
+
+
+def vectors_of(encoded: cache.Encoded) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+    """The pages of a set as a corpus."""
+    for block in encoded.blocks():
+        yield from zip(block.ids, block, strict=True)
 
 
 @contextmanager

@@ -175,7 +175,7 @@ class Folder:
             try:
                 for name, data in files.items():
                     (self.path / CODEC).mkdir(exist_ok=True)
-                    _write_durably(self.path / CODEC / name, data)
+                    write_durably(self.path / CODEC / name, data)
                     _sync(self.path / CODEC)
             except OSError as error:
                 raise IndexFolderError(
@@ -232,7 +232,7 @@ class Folder:
     def write(self, number: int, kind: str, data: bytes) -> None:
         """Write a new file and wait until it is on disk."""
         try:
-            _write_durably(self.file(number, kind), data)
+            write_durably(self.file(number, kind), data)
         except OSError as error:
             raise IndexFolderError(
                 f"{self.file(number, kind)}: cannot be written: {error.strerror}; the index keeps "
@@ -244,7 +244,7 @@ class Folder:
         new = self.path / (MANIFEST + ".new")
         try:
             _sync(self.path / SEGMENTS)
-            _write_durably(new, manifest.to_json().encode())
+            write_durably(new, manifest.to_json().encode())
             new.replace(self.path / MANIFEST)
         except OSError as error:
             raise IndexFolderError(
@@ -295,7 +295,8 @@ def _size(folder: Path) -> int:
     return total
 
 
-def _write_durably(path: Path, data: bytes) -> None:
+def write_durably(path: Path, data: bytes) -> None:
+    """Write a file and wait until it is on disk."""
     with open(path, "wb") as file:
         file.write(data)
         file.flush()

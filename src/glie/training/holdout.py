@@ -12,7 +12,7 @@ from glie.codec.codec import refined
 from glie.codec.codes import Codes
 from glie.codec.decoder import Decoder, SlotTable, regenerated, with_steps
 from glie.codec.refiner import Refiner
-from glie.evaluation.measures import DEPTH, each_ndcg_at_5, search_codes
+from glie.evaluation.measures import DEPTH, each_measure, search_codes
 from glie.pages import Pages, Queries
 
 SHORTER = (0.5, 0.25, 0.0)
@@ -72,12 +72,12 @@ class Holdout:
         regenerate = None
         if decoder is not None:
             regenerate = functools.partial(regenerated, SlotTable(decoder))
-        found = search_codes(self.queries, codes, regenerate, DEPTH)
+        found = search_codes(self.queries, codes, regenerate, DEPTH).positions
         rankings = {
             query: [str(row) for row in rows]
             for query, rows in zip(self.queries.ids, found, strict=True)
         }
-        return np.array(list(each_ndcg_at_5(self.qrels, rankings).values()))
+        return each_measure(self.qrels, rankings, ["ndcg_at_5"])["ndcg_at_5"]
 
 
 def clearly_better(scores: npt.NDArray[np.float64], others: npt.NDArray[np.float64]) -> bool:

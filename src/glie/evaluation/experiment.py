@@ -1,0 +1,480 @@
+"""An experiment: methods, budgets and seeds on sets of vectors, one small file a result.
+
+What is finished is kept at once, under a name that says what it is, with a digest of what it was
+measured on: a run that was interrupted goes on where it stopped, and one whose vectors or codec
+have changed measures again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from glie.codec.codec import Codec
+from glie.codec.codes import Codes
+from glie.errors import DatasetError, InputError
+from glie.evaluation.cache import Encoded, check_encoder
+from glie.evaluation.measures import each_measure, search_codes, search_vectors, trec_run
+from glie.evaluation.methods import FREE, ORACLE, UNCOMPRESSED, Method, fitted
+from glie.pages import Pages, Queries
+from glie.search import SHORTLIST, Ranking
+from glie.training.fit import FitStep, fit
+from glie.training.recipe import Recipe, recipe_of
+
+DEPTH = 100  # pages of a ranking that are kept: what recall@100 and run files need
+SHORTLISTS = (5, 10, 20, 50, 100)
+SHORTLIST_K = 4  # the budget of the shortlist table
+CAPACITIES = ((128, 1), (256, 1), (512, 1), (512, 3))  # width and depth of a decoder
+SHARES = (0.25, 0.5, 1.0)  # of the pages that are fitted on
+# tables that take longer: of the length of the shortlist, the size of the decoder, the number of
+# pages to fit on; and the intrinsic dimension of the pages
+MORE = ("shortlist", "capacity", "data", "geometry")
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What is measured."""
+
+    methods: Sequence[str]
+    budgets: Sequence[int]
+    seeds: Sequence[int] = (0,)
+    shortlist: int = SHORTLIST
+    more: Sequence[str] = ()  # what else is varied: some of MORE
+    recipe: str | Recipe = "default"
+    epochs: int | None = None
+
+
+class Setting(NamedTuple):
+    """What a result is of."""
+
+    dataset: str
+    method: str
+    k: int | None = None  # None: all vectors
+    seed: int = 0
+    shortlist: int | None = None  # None: one stage
+    variant: str = ""  # of the codec: "512x3", "a quarter"
+
+    @property
+    def label(self) -> str:
+        parts = [self.method, f"k{self.k}" if self.k else "", self.variant]
+        parts += [f"L{self.shortlist}" if self.shortlist else "", f"seed{self.seed}"]
+        return "-".join(part for part in parts if part)
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """What a method keeps of a set, and what it costs."""
+
+    setting: Setting
+    bytes_per_page: float
+    ms_per_query: float  # of a batch of all questions
+    measures: dict[str, float]  # means over the questions
+    each: tuple[float, ...]  # nDCG@5 of every question
+    codec: dict[str, Any] | None = None  # of a fitted one: parameters, pages, questions
+
+    @property
+    def ndcg(self) -> float:
+        return self.measures["ndcg_at_5"]
+
+    def to_dict(self) -> dict[str, Any]:
+        rest = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return {**self.setting._asdict(), **rest, "setting": None, "each": list(self.each)}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Result:
+        setting = Setting(*(values[name] for name in Setting._fields))
+        rest = {f.name: values[f.name] for f in dataclasses.fields(cls)}
+        return cls(**{**rest, "setting": setting, "each": tuple(values["each"])})
+
+
+class Store:
+    """Finished results and fits, in a folder or, without one, in memory only."""
+
+    def __init__(self, folder: Path | None, *, trec: bool = False) -> None:
+        if folder is not None and folder.exists() and not folder.is_dir():
+            raise InputError(f"{folder}: a file is in the way; name a folder for the results")
+        self.folder, self.trec = folder, trec and folder is not None
+        self.kept = self.made = 0  # results found finished, and results measured
+
+    def result(self, setting: Setting, key: str, measure: Callable[[], Result]) -> Result:
+        """A result as it was kept, if it was measured on the same; else it is measured."""
+        file = None
+        if self.folder is not None:
+            file = self.folder / "runs" / _filename(setting.dataset) / f"{setting.label}.json"
+            found = _read(file)
+            if found is not None and found.get("key") == key:
+                self.kept += 1
+                return Result.from_dict(found)
+        result = measure()
+        self.made += 1
+        if file is not None:
+            _write(file, json.dumps({"key": key, **result.to_dict()}))
+        return result
+
+    def codec(self, name: str, make: Callable[[], Codec]) -> Codec:
+        """A fitted codec as it was kept, or fitted now. Its name has all that decides it."""
+        if self.folder is None:
+            return make()
+        folder = self.folder / "codecs" / _filename(name)
+        if (folder / "config.json").exists():
+            return Codec.load(folder)
+        codec = make()
+        if codec.fitted is not None and codec.fitted.notes.get("interrupted"):
+            raise KeyboardInterrupt  # half a fit is not what the table is of
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        codec.save(folder)
+        return codec
+
+    def run(self, setting: Setting, encoded: Encoded, found: Ranking) -> None:
+        """A TREC run file of a ranking, on request."""
+        if self.trec and self.folder is not None:
+            file = self.folder / "trec" / _filename(setting.dataset) / f"{setting.label}.run"
+            _write(file, trec_run(encoded.queries.ids, encoded.page_ids, found, setting.label))
+
+
+def run(
+    sets: Sequence[Encoded],
+    plan: Plan,
+    codecs: Codecs | None,
+    store: Store,
+    progress: Callable[[str], None] = lambda what: None,
+) -> Iterator[Result]:
+    """Every result of a plan, set by set, as it is finished."""
+    names = [encoded.name for encoded in sets]
+    if len(set(names)) < len(names):
+        raise DatasetError(f"two sets have the name {max(names, key=names.count)!r}; rename one")
+    for encoded in sets:
+        yield from _Bench(encoded, plan, codecs, store, progress).results()
+
+
+class Codecs:
+    """The fitted codecs that are measured: one that is given, or fits on some sets."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        store: Store,
+        *,
+        given: Codec | None = None,
+        fit_on: Sequence[Encoded] | None = None,
+        sets: Sequence[Encoded] = (),
+        say: Callable[[str], None] = lambda what: None,
+    ) -> None:
+        """`fit_on` None, without a codec given, means the others of `sets`."""
+        if given is None and fit_on is None and len(sets) < 2:
+            raise InputError("--fit-on others: there is one set; give others to fit on")
+        self.plan, self.store, self.given, self.fit_on = plan, store, given, fit_on
+        self.sets, self.say = sets, say
+
+    def sources(self, encoded: Encoded) -> Sequence[Encoded]:
+        """What the codec that measures a set is fitted on."""
+        if self.fit_on is not None:
+            return self.fit_on
+        return [other for other in self.sets if other is not encoded]
+
+    def seeds(self) -> Sequence[int]:
+        return self.plan.seeds if self.given is None else (0,)
+
+    def codec(
+        self,
+        encoded: Encoded,
+        seed: int,
+        *,
+        budgets: Sequence[int],
+        capacity: tuple[int, int] | None = None,
+        share: float = 1.0,
+    ) -> Codec:
+        if self.given is not None:
+            return self.given
+        recipe = recipe_of(self.plan.recipe)
+        if self.plan.epochs is not None:
+            recipe = dataclasses.replace(recipe, epochs=self.plan.epochs)
+        if capacity is not None:
+            recipe = dataclasses.replace(recipe, width=capacity[0], depth=capacity[1])
+        sources = self.sources(encoded)
+        decides = [[fingerprint(source) for source in sources], dataclasses.asdict(recipe)]
+        key = xxhash.xxh3_64_hexdigest(json.dumps([*decides, list(budgets), share]).encode())
+        title = "+".join(source.name for source in sources)
+
+        def show(step: FitStep) -> None:
+            self.say(f"fitting on {title}, seed {seed}: step {step.step} of {step.steps}")
+
+        def make() -> Codec:
+            self.say(f"fitting on {title}, seed {seed}")
+            pages, queries, relevant = joined(sources, share, seed)
+            return fit(
+                pages,
+                queries,
+                relevant,
+                budgets,
+                recipe=recipe,
+                seed=seed,
+                encoder=sources[0].encoder,
+                progress=show,
+            )
+
+        return self.store.codec(f"{title}-seed{seed}-{key}", make)
+
+
+class _Bench:
+    """One set, and what is measured on it."""
+
+    def __init__(
+        self,
+        encoded: Encoded,
+        plan: Plan,
+        codecs: Codecs | None,
+        store: Store,
+        progress: Callable[[str], None],
+    ) -> None:
+        self.encoded, self.plan, self.codecs, self.store = encoded, plan, codecs, store
+        self.progress = progress
+        self.key = fingerprint(encoded)
+
+    def results(self) -> Iterator[Result]:
+        plan = self.plan
+        for method in FREE:
+            if method.name in plan.methods:
+                for seed in plan.seeds if method.seeded else plan.seeds[:1]:
+                    for k in plan.budgets:
+                        yield self._of_code(
+                            Setting(self.encoded.name, method.name, k, seed), method
+                        )
+        if self.codecs is not None:
+            for seed in self.codecs.seeds():
+                yield from self._of_codec(self.codecs, seed)
+        if UNCOMPRESSED in plan.methods:
+            yield self._uncompressed()
+
+    def _of_codec(self, codecs: Codecs, seed: int) -> Iterator[Result]:
+        plan, name = self.plan, self.encoded.name
+        codec = codecs.codec(self.encoded, seed, budgets=plan.budgets)
+        for k in plan.budgets:
+            if "glie-stage1" in plan.methods:
+                setting = Setting(name, "glie-stage1", k, seed)
+                yield self._of_code(setting, fitted(codec)[0], codec)
+            both = [method for method in ("glie", ORACLE) if method in plan.methods]
+            yield from self._two_stages(codec, both, k, seed, [plan.shortlist])
+        if "shortlist" in plan.more:
+            lengths = [length for length in SHORTLISTS if length != plan.shortlist]
+            yield from self._two_stages(codec, ["glie", ORACLE], SHORTLIST_K, seed, lengths)
+        if "capacity" in plan.more and codecs.given is None:
+            for width, depth in CAPACITIES:
+                other = codecs.codec(
+                    self.encoded, seed, budgets=[SHORTLIST_K], capacity=(width, depth)
+                )
+                yield from self._two_stages(
+                    other, ["glie"], SHORTLIST_K, seed, [plan.shortlist], f"{width}x{depth}"
+                )
+        if "data" in plan.more and codecs.given is None:
+            for share in SHARES:
+                other = codecs.codec(self.encoded, seed, budgets=[SHORTLIST_K], share=share)
+                yield from self._two_stages(
+                    other, ["glie"], SHORTLIST_K, seed, [plan.shortlist], f"{share:.0%} of pages"
+                )
+
+    def _two_stages(
+        self,
+        codec: Codec,
+        methods: Sequence[str],
+        k: int,
+        seed: int,
+        shortlists: Sequence[int],
+        variant: str = "",
+    ) -> Iterator[Result]:
+        """With the shortlist regenerated, or (the oracle) replaced by the true vectors."""
+        method, at_k = fitted(codec)[1], codec.at(k)
+        codes = functools.cache(lambda: self._codes(method, k, seed))
+        regenerate: dict[str, Callable[[Codes], Pages] | None] = {
+            "glie": at_k.regenerate if at_k.decoder else None,
+            ORACLE: self._true_pages,
+        }
+        for name in methods:
+            for shortlist in shortlists:
+                setting = Setting(self.encoded.name, name, k, seed, shortlist, variant)
+
+                def measure(
+                    setting: Setting = setting, name: str = name, shortlist: int = shortlist
+                ) -> Result:
+                    return self._ranked(setting, codes(), regenerate[name], shortlist, codec)
+
+                yield self.store.result(setting, f"{self.key}-{digest(codec)}", measure)
+
+    def _of_code(self, setting: Setting, method: Method, codec: Codec | None = None) -> Result:
+        assert setting.k is not None
+        key = self.key if codec is None else f"{self.key}-{digest(codec)}"
+        k, seed = setting.k, setting.seed
+        return self.store.result(
+            setting,
+            key,
+            lambda: self._ranked(setting, self._codes(method, k, seed), None, 0, codec),
+        )
+
+    def _ranked(
+        self,
+        setting: Setting,
+        codes: Codes,
+        regenerate: Callable[[Codes], Pages] | None,
+        shortlist: int,
+        codec: Codec | None,
+    ) -> Result:
+        self.progress(f"{setting.dataset}: {setting.label}, searching")
+        found = search_codes(self.encoded.queries, codes, regenerate, DEPTH, shortlist)
+        stored = codes.k * (2 * codes.dim + 4)
+        return self._judged(setting, found, stored, None if codec is None else facts(codec))
+
+    def _uncompressed(self) -> Result:
+        setting = Setting(self.encoded.name, UNCOMPRESSED)
+
+        def measure() -> Result:
+            self.progress(f"{setting.dataset}: {setting.label}, searching")
+            found = search_vectors(self.encoded.queries, self.encoded.blocks(), DEPTH)
+            stored = 2 * self.encoded.dim * float(self.encoded.lengths.mean())
+            return self._judged(setting, found, stored, None)
+
+        return self.store.result(setting, self.key, measure)
+
+    def _judged(
+        self, setting: Setting, found: Ranking, stored: float, codec: dict[str, Any] | None
+    ) -> Result:
+        self.store.run(setting, self.encoded, found)
+        ids, queries = self.encoded.page_ids, self.encoded.queries.ids
+        rankings = {
+            query: [ids[row] for row in rows]
+            for query, rows in zip(queries, found.positions, strict=True)
+        }
+        each = each_measure(self.encoded.relevant, rankings)
+        means = {name: float(np.mean(values)) for name, values in each.items()}
+        spent = 1000 * found.cost.seconds / len(queries)
+        scores = tuple(round(score, 6) for score in each["ndcg_at_5"])
+        return Result(setting, stored, spent, means, scores, codec)
+
+    def _codes(self, method: Method, k: int, seed: int) -> Codes:
+        """The codes of all pages, block by block."""
+        done, parts = 0, []
+        for block in self.encoded.blocks():
+            self.progress(f"{self.encoded.name}: {method.name}, k = {k}, {done} pages")
+            parts.append(method.compress(block, k, seed))
+            done += len(block)
+        return Codes(
+            np.concatenate([part.vectors for part in parts]),
+            np.concatenate([part.norms for part in parts]),
+            np.concatenate([part.counts for part in parts]),
+            self.encoded.page_ids,
+        )
+
+    @functools.cached_property
+    def _rows(self) -> dict[str, int]:
+        return {page: row for row, page in enumerate(self.encoded.page_ids)}
+
+    def _true_pages(self, codes: Codes) -> Pages:
+        return self.encoded.take([self._rows[page] for page in codes.ids])
+
+
+def sources(
+    sets: Sequence[Encoded], fit_on: Sequence[Encoded] | None, given: Codec | None, fits: bool
+) -> list[str]:
+    """What a report says of where its codecs come from."""
+    if given is not None:
+        assert given.fitted is not None
+        return [f"The codec was given; it was fitted on {given.fitted.notes.get('pages')} pages."]
+    if not fits:
+        return []
+    if fit_on is None:
+        return ["Zero-shot: each set is measured by a codec fitted on the other sets."]
+    names = [source.name for source in fit_on]
+    lines = [f"The codec was fitted on {', '.join(names)}."]
+    seen = [one.name for one in sets if one.name in names]
+    if seen:
+        lines.append(f"Not zero-shot on {', '.join(seen)}: the codec was fitted on it.")
+    return lines
+
+
+def joined(
+    sets: Sequence[Encoded], share: float = 1.0, seed: int = 0
+) -> tuple[Pages, Queries, list[list[str]]]:
+    """Several sets as one to fit on, or a share of their pages with the questions they answer:
+    pages, questions, and which pages answer which. Ids begin with the set's place and name."""
+    for one in sets:
+        check_encoder(one, sets[0].encoder)
+    arrays: list[npt.NDArray[np.float32]] = []
+    lengths: list[npt.NDArray[np.int64]] = []
+    ids: list[str] = []
+    asked: list[npt.NDArray[np.float32]] = []
+    relevant: list[list[str]] = []
+    for place, source in enumerate(sets):
+        total = len(source.page_ids)
+        rng = np.random.default_rng([seed, place])
+        rows = np.sort(rng.permutation(total)[: max(1, round(share * total))])
+        pages = source.take(rows)
+        known = set(pages.ids)
+        arrays.append(pages.vectors)
+        lengths.append(pages.lengths)
+        ids.extend(f"{place}:{source.name}/{page}" for page in pages.ids)
+        for query, vectors in zip(source.queries.ids, source.queries, strict=True):
+            found = [page for page in source.relevant[query] if page in known]
+            if found:
+                asked.append(vectors)
+                relevant.append([f"{place}:{source.name}/{page}" for page in found])
+    offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
+    return Pages.packed(np.concatenate(arrays), offsets, ids), Queries(asked), relevant
+
+
+def fingerprint(encoded: Encoded) -> str:
+    """A digest of the vectors of a set and of what they are judged by."""
+    seen = xxhash.xxh3_64()
+    seen.update(json.dumps([encoded.encoder, encoded.page_ids, encoded.relevant]).encode())
+    seen.update(encoded.queries.vectors.tobytes())
+    for block in encoded.blocks():
+        seen.update(block.vectors.tobytes())
+    return seen.hexdigest()
+
+
+def digest(codec: Codec) -> str:
+    """A digest of a codec's weights and settings."""
+    from glie.codec.store import to_files
+
+    seen = xxhash.xxh3_64()
+    for name, data in sorted(to_files(codec).items()):
+        seen.update(name.encode() + bytes(data))
+    return seen.hexdigest()
+
+
+def facts(codec: Codec) -> dict[str, Any]:
+    """What a table says of a fitted codec."""
+    assert codec.fitted is not None
+    notes = codec.fitted.notes
+    sizes = (array.size for array in (*codec.fitted.refiner, *codec.fitted.decoder))
+    return {
+        "parameters": int(sum(sizes)),
+        **{name: notes.get(name) for name in ("pages", "queries", "steps", "seconds")},
+    }
+
+
+def _filename(name: str) -> str:
+    return "".join(letter if letter.isalnum() or letter in "-_.+" else "_" for letter in name)
+
+
+def _read(file: Path) -> dict[str, Any] | None:
+    """A kept result; none if it is not there, or not whole."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _write(file: Path, text: str) -> None:
+    """Whole or not at all: a new file takes the place of the old."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    new = file.with_name(f"{file.name}.new")
+    new.write_text(text, encoding="utf-8")
+    new.replace(file)

@@ -1,0 +1,156 @@
+"""A run as files: results.json, report.md with its plots, and a report.html that stands alone."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from glie.evaluation.cache import Encoded
+from glie.evaluation.methods import FREE, TITLES
+from glie.evaluation.tables import Results, Table, rows, tables
+
+STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 62rem; margin: 2rem auto;
+  padding: 0 1rem; }
+table { border-collapse: collapse; margin: 0.5rem 0 1rem; font-variant-numeric: tabular-nums; }
+th, td { padding: 0.25rem 0.8rem; text-align: right; border-bottom: 1px solid #e3e3e3; }
+th:first-child, td:first-child { text-align: left; }
+th { font-weight: 600; border-bottom: 1px solid #888; }
+.wide { overflow-x: auto; }
+figure { margin: 1rem 0; } img { max-width: 100%; height: auto; }
+figcaption, .note { color: #555; font-size: 0.9em; }
+pre { background: #f5f5f5; padding: 0.6rem 0.8rem; overflow-x: auto; }
+"""
+
+
+def write_report(
+    folder: Path,
+    results: Results,
+    sets: Sequence[Encoded],
+    command: str,
+    notes: Sequence[str] = (),
+    more: Sequence[Table] = (),
+    figures: dict[str, str] | None = None,
+) -> None:
+    """Everything a reader needs, in a folder: `more` are tables, and `figures` plots already
+    there, besides those made here."""
+    from glie.evaluation.plots import plots
+
+    folder.mkdir(parents=True, exist_ok=True)
+    pictures = {**plots(results, folder), **(figures or {})}
+    shown = [_sets(sets), *tables(results), *more]
+    written: dict[str, Any] = {
+        "command": command,
+        "encoder": sets[0].encoder,
+        "notes": list(notes),
+        "sets": [
+            {"name": e.name, "pages": len(e.page_ids), "questions": len(e.queries), "dim": e.dim}
+            for e in sets
+        ],
+        "rows": rows(results),
+        "tables": {table.name: table._asdict() for table in shown},
+        "results": [_short(result.to_dict()) for result in results.all],
+    }
+    (folder / "results.json").write_text(json.dumps(written, indent=1), encoding="utf-8")
+    (folder / "report.md").write_text(
+        _markdown(command, sets, notes, shown, pictures, results), encoding="utf-8"
+    )
+    (folder / "report.html").write_text(
+        _html(folder, command, sets, notes, shown, pictures, results), encoding="utf-8"
+    )
+
+
+def _short(result: dict[str, Any]) -> dict[str, Any]:
+    """A result without what every question scored: that is in its own file."""
+    return {name: value for name, value in result.items() if name not in ("each", "setting")}
+
+
+def _sets(sets: Sequence[Encoded]) -> Table:
+    body = [
+        [
+            encoded.name,
+            f"{len(encoded.page_ids):,}",
+            f"{len(encoded.queries):,}",
+            f"{encoded.lengths.mean():,.0f}",
+            str(encoded.dim),
+        ]
+        for encoded in sets
+    ]
+    return Table("sets", "Sets", ["set", "pages", "questions", "vectors a page", "D"], body)
+
+
+def _about(sets: Sequence[Encoded], notes: Sequence[str]) -> list[str]:
+    encoder = sets[0].encoder
+    return [f"Encoder: {encoder['name']} (revision {encoder['revision']}).", *notes]
+
+
+def _cited(results: Results) -> list[str]:
+    return [
+        f"{TITLES[method.name]}: {method.citation}"
+        for method in FREE
+        if method.name in results.methods
+    ]
+
+
+def _markdown(
+    command: str,
+    sets: Sequence[Encoded],
+    notes: Sequence[str],
+    shown: Sequence[Table],
+    pictures: dict[str, str],
+    results: Results,
+) -> str:
+    parts = ["# What compression keeps\n", f"    {command}\n"]
+    parts += [f"{line}\n" for line in _about(sets, notes)]
+    for table in shown:
+        parts += [f"## {table.title}\n", table.markdown()]
+    parts.append("## Plots\n")
+    parts += [f"![{caption}]({name})\n\n{caption}\n" for name, caption in pictures.items()]
+    parts.append("## Methods\n")
+    parts += [f"- {line}" for line in _cited(results)]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _html(
+    folder: Path,
+    command: str,
+    sets: Sequence[Encoded],
+    notes: Sequence[str],
+    shown: Sequence[Table],
+    pictures: dict[str, str],
+    results: Results,
+) -> str:
+    body = ["<h1>What compression keeps</h1>", f"<pre>{html.escape(command)}</pre>"]
+    body += [f"<p>{html.escape(line)}</p>" for line in _about(sets, notes)]
+    for name, caption in pictures.items():
+        data = base64.b64encode((folder / name).read_bytes()).decode()
+        source = f"data:image/png;base64,{data}"
+        text = html.escape(caption)
+        body.append(
+            f'<figure><img src="{source}" alt="{text}"><figcaption>{text}</figcaption></figure>'
+        )
+    for table in shown:
+        body.append(f"<h2>{html.escape(table.title)}</h2>")
+        heading = "".join(f"<th>{html.escape(cell)}</th>" for cell in table.header)
+        lines = "".join(
+            f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>"
+            for row in table.rows
+        )
+        body.append(
+            f'<div class="wide"><table><thead><tr>{heading}</tr></thead>'
+            f"<tbody>{lines}</tbody></table></div>"
+        )
+        if table.note:
+            body.append(f'<p class="note">{html.escape(table.note)}</p>')
+    cited = "".join(f"<li>{html.escape(line)}</li>" for line in _cited(results))
+    body.append(f"<h2>Methods</h2><ul>{cited}</ul>")
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>What compression keeps</title><style>{STYLE}</style></head>"
+        f"<body>{''.join(body)}</body></html>\n"
+    )

@@ -1,0 +1,248 @@
+"""Experiments: what is measured is right, what is finished is kept, what has changed is not."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import glie
+from glie.evaluation import Dataset, Encoded, encode
+from glie.evaluation import experiment as module
+from glie.evaluation.experiment import Codecs, Plan, Result, Setting, Store, facts, run
+from glie.evaluation.methods import FREE, TITLES, chosen_methods
+from glie.evaluation.report import write_report
+from glie.evaluation.tables import Results
+from glie.training.recipe import DEFAULT
+from tests.conftest import unit
+
+QUICK = dataclasses.replace(
+    DEFAULT, epochs=1, batch=4, code_batch=8, negatives=3, pool=8, width=16, measurements=1
+)
+ALL = list(TITLES)
+
+
+class Topics:
+    """An encoder of numbers: a page "3 5" is about topics 3 and 5, and so is a question."""
+
+    name, revision = "topics", "1"
+
+    def encode_pages(self, pages: Any) -> Any:
+        return [self._vectors(text, 12, seed) for seed, text in enumerate(pages)]
+
+    def encode_queries(self, texts: Any) -> Any:
+        return [self._vectors(text, 2, 1000 + seed) for seed, text in enumerate(texts)]
+
+    def _vectors(self, text: str, each: int, seed: int) -> Any:
+        rng = np.random.default_rng(seed)
+        topics = np.eye(16)[[int(word) for word in text.split()]].repeat(each, axis=0)
+        return unit(topics + 0.25 * rng.normal(size=topics.shape))
+
+
+def make_set(name: str, seed: int = 0, pages: int = 24) -> Encoded:
+    rng = np.random.default_rng(seed)
+    about = [rng.choice(16, 3, replace=False) for _ in range(pages)]
+    texts = {f"p{i}": " ".join(map(str, topics)) for i, topics in enumerate(about)}
+    queries = {f"q{i}": f"{topics[0]} {topics[2]}" for i, topics in enumerate(about)}
+    relevant = {f"q{i}": {f"p{i}": 1 + i % 2} for i in range(pages)}
+    return encode(Dataset(name, texts, queries, relevant), Topics())
+
+
+def plan(methods: list[str] = ALL, **changes: Any) -> Plan:
+    return Plan(**{"methods": methods, "budgets": [1, 2], "recipe": QUICK, **changes})
+
+
+def everything(
+    sets: list[Encoded], plan: Plan, store: Store, fit_on: list[Encoded] | None = None
+) -> list[Result]:
+    return list(run(sets, plan, Codecs(plan, store, fit_on=fit_on, sets=sets), store))
+
+
+@pytest.fixture(scope="module")
+def sets() -> list[Encoded]:
+    return [make_set("one"), make_set("two", 1)]
+
+
+@pytest.fixture(scope="module")
+def results(sets: list[Encoded], tmp_path_factory: pytest.TempPathFactory) -> list[Result]:
+    store = Store(tmp_path_factory.mktemp("results"), trec=True)
+    return everything(sets, plan(more=module.MORE), store)
+
+
+def test_every_method_is_measured_at_every_budget(results: list[Result]) -> None:
+    found = {(r.setting.dataset, r.setting.method, r.setting.k) for r in results}
+    for dataset in ("one", "two"):
+        for method in TITLES:
+            for k in (1, 2) if method != "uncompressed" else (None,):
+                assert (dataset, method, k) in found, (dataset, method, k)
+    for result in results:
+        assert 0 <= result.ndcg <= 1
+        assert len(result.each) == 24
+        assert result.ndcg == pytest.approx(np.mean(result.each), abs=1e-6)
+        assert result.ms_per_query > 0
+        k = result.setting.k
+        assert result.bytes_per_page == (k * (2 * 16 + 4) if k else 36 * 32)
+    (variants,) = {tuple(sorted({r.setting.variant for r in results} - {""}))}
+    assert variants == (
+        *("100% of pages", "128x1", "25% of pages", "256x1"),
+        *("50% of pages", "512x1", "512x3"),
+    )
+
+
+def test_a_method_scores_what_its_definition_says(
+    sets: list[Encoded], results: list[Result]
+) -> None:
+    """Plain loops over bfloat16-stored codes, and over all vectors."""
+    one, pages = sets[0], sets[0].pages()
+
+    def ndcg(vectors: list[Any]) -> float:
+        total = 0.0
+        for query, asked in zip(one.queries.ids, one.queries, strict=True):
+            scores = [(asked @ page.T).max(axis=1).sum() for page in vectors]
+            order = np.argsort(-np.array(scores), kind="stable")[:5]
+            (relevant,) = one.relevant[query]
+            ranks = [place for place, row in enumerate(order) if one.page_ids[row] == relevant]
+            total += 1 / np.log2(2 + ranks[0]) if ranks else 0
+        return total / len(one.queries)
+
+    by_name = {r.setting: r for r in results}
+    assert by_name[Setting("one", "uncompressed")].ndcg == pytest.approx(ndcg(list(pages)))
+    for method in FREE:
+        codes = method.compress(pages, 2, 0)
+        rows = [v[c > 0] for v, c in zip(codes.vectors, codes.counts, strict=True)]
+        assert by_name[Setting("one", method.name, 2)].ndcg == pytest.approx(ndcg(rows), abs=0.03)
+
+
+def test_the_oracle_sees_the_true_vectors(sets: list[Encoded]) -> None:
+    """With a shortlist as long as the set, it is the uncompressed ranking."""
+    wide = plan(["oracle", "uncompressed"], shortlist=24)
+    found = {r.setting.method: r for r in everything(sets, wide, Store(None)) if r.setting.k != 1}
+    assert found["oracle"].each == found["uncompressed"].each
+
+
+def test_each_set_is_measured_by_a_codec_of_the_others(
+    sets: list[Encoded], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def spy(pages: glie.Pages, *rest: Any, **settings: Any) -> glie.Codec:
+        seen.append({page.split("/")[0] for page in pages.ids})
+        return glie.fit(pages, *rest, **settings)
+
+    monkeypatch.setattr(module, "fit", spy)
+    everything(sets, plan(["glie"]), Store(None))
+    assert seen == [{"0:two"}, {"0:one"}]
+
+
+def test_what_is_finished_is_kept(
+    sets: list[Encoded], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = plan(["raw-kmeans", "glie-stage1", "glie", "uncompressed"])
+    first = Store(tmp_path)
+    measured = everything(sets, few, first)
+    assert (first.made, first.kept) == (len(measured), 0)
+
+    def no_fit(*given: Any, **settings: Any) -> None:
+        raise AssertionError("fitted again")
+
+    monkeypatch.setattr(module, "fit", no_fit)
+    again = Store(tmp_path)
+    assert everything(sets, few, again) == measured
+    assert (again.made, again.kept) == (0, len(measured))
+
+    # what was cut off is measured again, and so is what was measured on other vectors
+    file = tmp_path / "runs" / "one" / "raw-kmeans-k1-seed0.json"
+    file.write_text(file.read_text()[:50])
+    third = Store(tmp_path)
+    everything(sets, few, third)
+    assert (third.made, third.kept) == (1, len(measured) - 1)
+    other = [make_set("one", 5), sets[1]]
+    fourth = Store(tmp_path)
+    free = plan(["raw-kmeans"])
+    list(run(other, free, None, fourth))
+    assert (fourth.made, fourth.kept) == (2, 2)
+
+
+def test_an_interrupted_run_goes_on(sets: list[Encoded], tmp_path: Path) -> None:
+    few = plan(["raw-kmeans", "glie-free"])
+    done = list(itertools.islice(run(sets, few, None, Store(tmp_path)), 3))
+    store = Store(tmp_path)
+    whole = list(run(sets, few, None, store))
+    assert (store.kept, store.made) == (3, 5)
+    assert whole[:3] == done
+
+
+def test_half_a_fit_is_not_kept(
+    sets: list[Encoded], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*given: Any, **settings: Any) -> glie.Codec:
+        codec = glie.fit(*given, **settings)
+        assert codec.fitted is not None
+        notes = {**codec.fitted.notes, "interrupted": True}
+        return glie.Codec(
+            config=codec.config, fitted=dataclasses.replace(codec.fitted, notes=notes)
+        )
+
+    monkeypatch.setattr(module, "fit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        everything(sets, plan(["glie"]), Store(tmp_path))
+    assert not list(tmp_path.rglob("config.json"))
+
+
+def test_run_files(sets: list[Encoded], tmp_path: Path) -> None:
+    list(run(sets[:1], plan(["glie-free"]), None, Store(tmp_path, trec=True)))
+    lines = (tmp_path / "trec" / "one" / "glie-free-k2-seed0.run").read_text().splitlines()
+    assert len(lines) == 24 * 24
+    query, q0, page, rank, score, name = lines[0].split()
+    assert (query, q0, rank, name) == ("q0", "Q0", "1", "glie-free-k2-seed0")
+    assert page in sets[0].page_ids
+    assert float(score) > float(lines[1].split()[4])
+
+
+def test_what_a_codec_was_fitted_on_is_said(sets: list[Encoded], results: list[Result]) -> None:
+    codecs = [r.codec for r in results if r.setting.method == "glie"]
+    assert all(codec and codec["parameters"] > 1000 for codec in codecs)
+    quarter = next(r for r in results if r.setting.variant == "25% of pages")
+    assert quarter.codec is not None
+    assert quarter.codec["pages"] == 6
+    codec = glie.fit(*module.joined(sets), k=2, recipe=QUICK)
+    assert facts(codec)["pages"] == 48
+
+
+def test_methods_are_asked_for_by_name() -> None:
+    assert chosen_methods(None, False) == ["raw-kmeans", "glie-free", "uncompressed"]
+    assert chosen_methods(None, True)[-2:] == ["glie", "uncompressed"]
+    assert chosen_methods("all", True) == ALL
+    assert "glie" not in chosen_methods("all", False)
+    with pytest.raises(glie.InputError, match="'best' is unknown; expected all, or some of: raw"):
+        chosen_methods("best", True)
+    with pytest.raises(glie.InputError, match="glie need a fitted codec"):
+        chosen_methods("glie", False)
+
+
+def test_sets_that_cannot_be_compared(sets: list[Encoded]) -> None:
+    with pytest.raises(glie.DatasetError, match="two sets have the name 'one'"):
+        list(run([sets[0], sets[0]], plan(["glie-free"]), None, Store(None)))
+    with pytest.raises(glie.InputError, match="give others to fit on"):
+        Codecs(plan(), Store(None), sets=sets[:1])
+
+
+def test_a_report_stands_alone(sets: list[Encoded], results: list[Result], tmp_path: Path) -> None:
+    write_report(tmp_path, Results(results), sets, "glie evaluate one two", ["Zero-shot."])
+    written = json.loads((tmp_path / "results.json").read_text())
+    assert {row["method"] for row in written["rows"]} == set(ALL)
+    assert {"main", "ladder", "shortlist", "capacity", "data"} <= set(written["tables"])
+    page = (tmp_path / "report.html").read_text()
+    assert page.count("data:image/png;base64,") == 3
+    assert 'src="http' not in page
+    assert "<script" not in page
+    text = (tmp_path / "report.md").read_text()
+    for name in ("quality.png", "margin.png", "headroom.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+        assert f"({name})" in text
+    assert "| method | k = 1 | k = 2 |" in text
