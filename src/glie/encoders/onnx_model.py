@@ -52,7 +52,7 @@ class OnnxModel:
         self._weights = weights
         vocabulary, config = folder / "tokenizer.json", folder / "config.json"
         # weights of more than 2 GB lie in a file beside the model, named after it
-        parts = weights.parent.glob(f"{weights.name}*")
+        parts = [p for p in weights.parent.iterdir() if p.name.startswith(weights.name)]
         self.revision = digest_of([*parts, vocabulary, *([config] if config.exists() else [])])
         self.positions, self.pad = _read_config(config)
 
