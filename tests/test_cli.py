@@ -281,23 +281,27 @@ def test_vectors_are_kept_and_read(
     run: Run, documents: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = question_set(Path("small"))
-    again = "evaluate", "--k", "2", "--json"
-    first = run(*again, folder, "--cache", "cache")
+
+    def scores(*given: Any) -> list[Any]:
+        rows = run("evaluate", "--k", "2", "--json", *given).json
+        return [{name: row[name] for name in row if name != "ms_per_query"} for row in rows]
+
+    first = scores(folder, "--cache", "cache")
     (kept,) = Path("cache").iterdir()
     assert sorted(path.name for path in kept.iterdir()) == [
         *("lock", "pages-00000.safetensors", "queries.safetensors", "vectors.json")
     ]
     with monkeypatch.context() as environment:
         environment.setenv("GLIE_CACHE", "elsewhere")
-        assert run(*again, folder).json == first.json
+        assert scores(folder) == first
     assert len(list(Path("elsewhere").iterdir())) == 1
-    assert run(*again, folder).json == first.json  # and a cache changes nothing
+    assert scores(folder) == first  # and a cache changes nothing
 
     def none(name: str | None) -> None:
         raise AssertionError("vectors need no encoder")
 
     monkeypatch.setattr("glie.encoders.load_encoder", none)
-    assert run(*again, kept).json == first.json
+    assert scores(kept) == first
     assert run("geometry", kept, "--json").json["corpora"][0]["pages"] == 24
     assert run("fit", kept, "--to", "my.codec", "--epochs", "1").code == 0
     codec = glie.Codec.load("my.codec")
@@ -318,6 +322,51 @@ def test_what_a_set_leaves_out_is_said(run: Run, tmp_path: Path) -> None:
         "small: 1 page without text that OCR can read left out: p6",
     ]
     assert "small: 3 pages, 2 questions" in done.out
+
+
+def test_evaluate_writes_a_report_and_goes_on(run: Run, documents: Path) -> None:
+    folder, other = question_set(Path("small")), question_set(Path("other"))
+    asked = ("evaluate", folder, other, "--k", "1,2", "--methods", "all", "--fit-on", "others")
+    quick = ("--epochs", "1", "--to", "results", "--trec", "--more", "shortlist,geometry")
+    done = run(*asked, *quick)
+    assert done.code == 0
+    assert "Zero-shot: each set is measured by a codec fitted on the other sets." in done.err
+    assert "shortlist oracle" in done.out
+    assert "0 found finished" in done.out
+    names = {path.name for path in Path("results").iterdir()}
+    assert names == {
+        *("codecs", "runs", "trec", "results.json", "report.md", "report.html"),
+        *("quality.png", "margin.png", "headroom.png", "geometry.png"),
+    }
+    written = json.loads(Path("results/results.json").read_text())
+    assert written["command"].startswith("glie evaluate small other --k 1,2 --methods all")
+    again = run(*asked, *quick, "--json")
+    assert again.code == 0
+    assert again.json == written["rows"]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--methods", "best"], "'best' is unknown; expected all, or some of: raw-kmeans"),
+        (["--methods", "glie"], "glie need a fitted codec; give --codec FOLDER or --fit-on"),
+        (["--more", "all,x"], "'all' is unknown; expected all, or some of shortlist, capacity"),
+        (["--seeds", "a"], "--seeds: expected numbers like"),
+        (["--trec"], "name a folder with --to"),
+        (["--fit-on", "others"], "there is one set; give others to fit on"),
+        (["--fit-on", "nowhere/at/all"], "nowhere/at/all"),
+        (["--codec", "free", "--fit-on", "others"], "--codec and --fit-on: give one of them"),
+        (["--to", "small/corpus.jsonl"], "a file is in the way"),
+    ],
+)
+def test_what_cannot_be_evaluated(
+    run: Run, documents: Path, given: list[str], message: str
+) -> None:
+    question_set(Path("small"))
+    done = run("evaluate", "small", "--k", "2", *given)
+    assert (done.code, done.out) == (1, "")
+    assert message in done.err
+    assert done.err.count("\n") == 1
 
 
 WORDS = [
