@@ -488,10 +488,10 @@ def evaluate(
     extra = MORE if more == "all" else _words(more, "--more", MORE)
     if trec and to is None:
         raise InputError("--trec: run files are written into the results; name a folder with --to")
-    if fit_on == ["others"] and len(datasets) < 2:
-        raise InputError("--fit-on others: there is one set; give others to fit on")
     if codec is not None and fit_on:
         raise InputError("--codec and --fit-on: give one of them")
+    if fit_on == ["others"] and len(datasets) < 2:
+        raise InputError("--fit-on others: there is one set; give others to fit on")
     plan = Plan(
         methods=chosen_methods(methods, bool(codec or fit_on)),
         budgets=_budgets(k),

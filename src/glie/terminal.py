@@ -185,9 +185,9 @@ def print_results(sets: Sequence[Encoded], results: Results, more: Sequence[Tabl
     for one, table in zip(sets, per_set(results), strict=True):
         what = f"{count(len(one.page_ids), 'page')}, {count(len(one.queries), 'question')}"
         print_table(table._replace(title=f"{one.name}: {what}; nDCG@5"))
-    alone = {"main", "percent", "improved"} if len(sets) == 1 else set()
+    together = {"main"} if len(sets) > 1 else set()
     for table in tables(results):
-        if table.name in {"main", "improved", "shortlist", "capacity", "data"} - alone:
+        if table.name in {"shortlist", "capacity", "data"} | together:
             print_table(table)
     for table in more:
         print_table(table)
@@ -197,7 +197,7 @@ def print_table(table: Table) -> None:
     output.print(table.title, soft_wrap=True)
     shown = rich.table.Table(box=None, pad_edge=False)
     for place, heading in enumerate(table.header):
-        shown.add_column(heading, justify="right" if place else "left")
+        shown.add_column(heading, justify="right" if place else "left", no_wrap=not place)
     for row in table.rows:
         shown.add_row(*map(rich.text.Text, row))
     output.print(shown)
