@@ -110,14 +110,32 @@ def test_without_questions() -> None:
     assert codec.compress(pages).k == 2
 
 
-def test_pseudo_queries_find_their_pages() -> None:
-    pages = glie.Pages(make_arrays(12, dim=64))
-    queries, owners = pseudo_queries(pages, np.arange(2, 12), 30, np.random.default_rng(0))
-    assert len(queries) == len(owners) == 30
-    assert sorted({owner for (owner,) in owners}) == list(range(2, 12))  # each has its turn
-    found = [int(np.argmax([(q @ page.T).max(axis=1).sum() for page in pages])) for q in queries]
-    assert np.mean([f == owner for f, (owner,) in zip(found, owners, strict=True)]) > 0.9
-    assert max(float((q @ pages[owner].T).max()) for q, (owner,) in zip(queries, owners, strict=True)) < 0.98  # fmt: skip
+def test_pseudo_queries_say_what_a_page_says_in_words_of_others() -> None:
+    """Pages about a few of sixteen topics: a question is about its page's topics, and no vector of
+    it is the page's own."""
+    rng = np.random.default_rng(0)
+    about = [rng.choice(16, 3, replace=False) for _ in range(30)]
+    pages = glie.Pages(
+        [
+            unit(np.eye(16)[topics].repeat(9, 0) + 0.1 * rng.normal(size=(27, 16)))
+            for topics in about
+        ]
+    )
+    queries, owners = pseudo_queries(pages, np.arange(2, 30), 60, rng)
+    assert len(queries) == len(owners) == 60
+    assert sorted({owner for (owner,) in owners}) == list(range(2, 30))  # each has its turn
+    every = {row.tobytes() for row in pages.vectors}
+    for query, (owner,) in zip(queries, owners, strict=True):
+        own = {row.tobytes() for row in pages[owner]}
+        assert all(row.tobytes() in every - own for row in query)
+        assert set(query.argmax(axis=1)) <= set(about[owner])
+
+
+def test_pseudo_queries_of_few_vectors() -> None:
+    pages = glie.Pages([np.eye(4)[[i]] for i in range(3)])
+    queries, owners = pseudo_queries(pages, np.arange(3), 3, np.random.default_rng(0))
+    assert [len(query) for query in queries] == [1, 1, 1]
+    assert sorted(owners) == [[0], [1], [2]]
 
 
 def test_interrupted_it_keeps_the_best_so_far() -> None:
