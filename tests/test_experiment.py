@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,13 @@ import numpy as np
 import pytest
 
 import glie
-from glie.evaluation import Dataset, Encoded, encode
+from glie.evaluation import Dataset, Encoded, cache, encode
 from glie.evaluation import experiment as module
 from glie.evaluation.experiment import Codecs, Plan, Result, Setting, Store, facts, run
 from glie.evaluation.methods import FREE, TITLES, chosen_methods
 from glie.evaluation.report import write_report
 from glie.evaluation.tables import Results
+from glie.index.format import from_bfloat16, to_bfloat16
 from glie.training.recipe import DEFAULT
 from tests.conftest import unit
 
@@ -25,6 +27,7 @@ QUICK = dataclasses.replace(
     DEFAULT, epochs=1, batch=4, code_batch=8, negatives=3, pool=8, width=16, measurements=1
 )
 ALL = list(TITLES)
+PAGES = 70
 
 
 class Topics:
@@ -33,24 +36,29 @@ class Topics:
     name, revision = "topics", "1"
 
     def encode_pages(self, pages: Any) -> Any:
-        return [self._vectors(text, 12, seed) for seed, text in enumerate(pages)]
+        return [self._vectors(text, 12) for text in pages]
 
     def encode_queries(self, texts: Any) -> Any:
-        return [self._vectors(text, 2, 1000 + seed) for seed, text in enumerate(texts)]
+        return [self._vectors(text, 2) for text in texts]
 
-    def _vectors(self, text: str, each: int, seed: int) -> Any:
-        rng = np.random.default_rng(seed)
+    def _vectors(self, text: str, each: int) -> Any:
+        rng = np.random.default_rng(zlib.crc32(text.encode()) + each)
         topics = np.eye(16)[[int(word) for word in text.split()]].repeat(each, axis=0)
         return unit(topics + 0.25 * rng.normal(size=topics.shape))
 
 
-def make_set(name: str, seed: int = 0, pages: int = 24) -> Encoded:
+def make_set(name: str, seed: int = 0, pages: int = PAGES) -> Encoded:
     rng = np.random.default_rng(seed)
     about = [rng.choice(16, 3, replace=False) for _ in range(pages)]
     texts = {f"p{i}": " ".join(map(str, topics)) for i, topics in enumerate(about)}
     queries = {f"q{i}": f"{topics[0]} {topics[2]}" for i, topics in enumerate(about)}
     relevant = {f"q{i}": {f"p{i}": 1 + i % 2} for i in range(pages)}
-    return encode(Dataset(name, texts, queries, relevant), Topics())
+    with pytest.MonkeyPatch.context() as patch:  # in several blocks, as a large set is
+        patch.setattr(cache, "SHARD_PAGES", 16)
+        patch.setattr(cache, "TEXTS_PER_BATCH", 8)
+        found = encode(Dataset(name, texts, queries, relevant), Topics())
+    assert len(found.shard_pages) > 2
+    return found
 
 
 def plan(methods: list[str] = ALL, **changes: Any) -> Plan:
@@ -82,7 +90,7 @@ def test_every_method_is_measured_at_every_budget(results: list[Result]) -> None
                 assert (dataset, method, k) in found, (dataset, method, k)
     for result in results:
         assert 0 <= result.ndcg <= 1
-        assert len(result.each) == 24
+        assert len(result.each) == PAGES
         assert result.ndcg == pytest.approx(np.mean(result.each), abs=1e-6)
         assert result.ms_per_query > 0
         k = result.setting.k
@@ -90,8 +98,12 @@ def test_every_method_is_measured_at_every_budget(results: list[Result]) -> None
     (variants,) = {tuple(sorted({r.setting.variant for r in results} - {""}))}
     assert variants == (
         *("100% of pages", "128x1", "25% of pages", "256x1"),
-        *("50% of pages", "512x1", "512x3"),
+        *("50% of pages", "512x1", "512x3", "shortlist"),
     )
+    listed = [r.setting for r in results if r.setting.variant == "shortlist"]
+    assert {(s.method, s.shortlist) for s in listed if s.dataset == "one"} == {
+        (method, length) for method in ("glie", "oracle") for length in module.SHORTLISTS
+    }
 
 
 def test_a_method_scores_what_its_definition_says(
@@ -99,6 +111,9 @@ def test_a_method_scores_what_its_definition_says(
 ) -> None:
     """Plain loops over bfloat16-stored codes, and over all vectors."""
     one, pages = sets[0], sets[0].pages()
+
+    def stored(vectors: Any) -> Any:
+        return from_bfloat16(to_bfloat16(vectors))
 
     def ndcg(vectors: list[Any]) -> float:
         total = 0.0
@@ -114,13 +129,16 @@ def test_a_method_scores_what_its_definition_says(
     assert by_name[Setting("one", "uncompressed")].ndcg == pytest.approx(ndcg(list(pages)))
     for method in FREE:
         codes = method.compress(pages, 2, 0)
-        rows = [v[c > 0] for v, c in zip(codes.vectors, codes.counts, strict=True)]
-        assert by_name[Setting("one", method.name, 2)].ndcg == pytest.approx(ndcg(rows), abs=0.03)
+        rows = [stored(v[c > 0]) for v, c in zip(codes.vectors, codes.counts, strict=True)]
+        assert by_name[Setting("one", method.name, 2)].ndcg == pytest.approx(ndcg(rows))
 
 
-def test_the_oracle_sees_the_true_vectors(sets: list[Encoded]) -> None:
+def test_the_oracle_sees_the_true_vectors(
+    sets: list[Encoded], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With a shortlist as long as the set, it is the uncompressed ranking."""
-    wide = plan(["oracle", "uncompressed"], shortlist=24)
+    monkeypatch.setattr(module, "SHORTLIST", PAGES)
+    wide = plan(["oracle", "uncompressed"])
     found = {r.setting.method: r for r in everything(sets, wide, Store(None)) if r.setting.k != 1}
     assert found["oracle"].each == found["uncompressed"].each
 
@@ -189,19 +207,50 @@ def test_half_a_fit_is_not_kept(
         )
 
     monkeypatch.setattr(module, "fit", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        everything(sets, plan(["glie"]), Store(tmp_path))
+    for folder in (tmp_path, None):
+        with pytest.raises(KeyboardInterrupt):
+            everything(sets, plan(["glie"]), Store(folder))
     assert not list(tmp_path.rglob("config.json"))
+
+
+def test_three_seeds_are_three_fits_and_their_mean(
+    sets: list[Encoded], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fits = []
+
+    def spy(*given: Any, **settings: Any) -> glie.Codec:
+        fits.append(settings["seed"])
+        return glie.fit(*given, **settings)
+
+    monkeypatch.setattr(module, "fit", spy)
+    seeded = plan(["raw-kmeans", "token-pooling", "glie"], seeds=[0, 1, 2])
+    found = Results(everything(sets, seeded, Store(None), fit_on=[sets[0]]))
+    assert fits == [0, 1, 2]  # once each, not once a set
+    assert [len(found.of("one", m, 2)) for m in ("raw-kmeans", "token-pooling", "glie")] == [
+        3,
+        1,
+        3,
+    ]
+    scores = [
+        np.mean([r.ndcg for d in ("one", "two") for r in found.of(d, "glie", 2)[s : s + 1]])
+        for s in range(3)
+    ]
+    assert found.macro("glie", 2).mean == pytest.approx(np.mean(scores))
 
 
 def test_run_files(sets: list[Encoded], tmp_path: Path) -> None:
     list(run(sets[:1], plan(["glie-free"]), None, Store(tmp_path, trec=True)))
     lines = (tmp_path / "trec" / "one" / "glie-free-k2-seed0.run").read_text().splitlines()
-    assert len(lines) == 24 * 24
+    assert len(lines) == PAGES * PAGES
     query, q0, page, rank, score, name = lines[0].split()
     assert (query, q0, rank, name) == ("q0", "Q0", "1", "glie-free-k2-seed0")
     assert page in sets[0].page_ids
     assert float(score) > float(lines[1].split()[4])
+    # asked for later, they are made then
+    list(run(sets[1:], plan(["glie-free"]), None, Store(tmp_path)))
+    assert not (tmp_path / "trec" / "two").exists()
+    list(run(sets[1:], plan(["glie-free"]), None, Store(tmp_path, trec=True)))
+    assert len(list((tmp_path / "trec" / "two").iterdir())) == 2
 
 
 def test_what_a_codec_was_fitted_on_is_said(sets: list[Encoded], results: list[Result]) -> None:
@@ -209,9 +258,9 @@ def test_what_a_codec_was_fitted_on_is_said(sets: list[Encoded], results: list[R
     assert all(codec and codec["parameters"] > 1000 for codec in codecs)
     quarter = next(r for r in results if r.setting.variant == "25% of pages")
     assert quarter.codec is not None
-    assert quarter.codec["pages"] == 6
+    assert quarter.codec["pages"] == 18
     codec = glie.fit(*module.joined(sets), k=2, recipe=QUICK)
-    assert facts(codec)["pages"] == 48
+    assert facts(codec)["pages"] == 2 * PAGES
 
 
 def test_methods_are_asked_for_by_name() -> None:
@@ -230,6 +279,28 @@ def test_sets_that_cannot_be_compared(sets: list[Encoded]) -> None:
         list(run([sets[0], sets[0]], plan(["glie-free"]), None, Store(None)))
     with pytest.raises(glie.InputError, match="give others to fit on"):
         Codecs(plan(), Store(None), sets=sets[:1])
+    other = dataclasses.replace(sets[1], encoder={"name": "other", "revision": "1"})
+    with pytest.raises(glie.EncoderError, match="other"):
+        list(run([sets[0], other], plan(["glie-free"]), None, Store(None)))
+    silent = dataclasses.replace(sets[0], queries=glie.Queries([]))
+    with pytest.raises(glie.DatasetError, match="it has no questions"):
+        list(run([silent], plan(["glie-free"]), None, Store(None)))
+
+
+def test_of_uncompressed_vectors_alone(sets: list[Encoded], tmp_path: Path) -> None:
+    results = Results(run(sets, plan(["uncompressed"]), None, Store(None)))
+    assert results.methods == []
+    write_report(tmp_path, results, sets, "glie evaluate")
+    assert "| uncompressed |" in (tmp_path / "report.md").read_text()
+    assert not list(tmp_path.glob("*.png"))
+
+
+def test_names_may_be_long(tmp_path: Path) -> None:
+    """Ten sets fit on each other: the name of a codec's folder must not grow with theirs."""
+    long = [make_set("a" * 120), make_set("b" * 120, 1), make_set("c" * 120, 2)]
+    store = Store(tmp_path)
+    everything(long, plan(["glie"]), store)
+    assert store.made == 6
 
 
 def test_a_report_stands_alone(sets: list[Encoded], results: list[Result], tmp_path: Path) -> None:

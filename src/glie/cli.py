@@ -479,32 +479,48 @@ def evaluate(
     --to results/
     """
     from glie.evaluation import load
-    from glie.evaluation.experiment import MORE, Codecs, Plan, Store, run, sources
+    from glie.evaluation.experiment import (
+        MORE,
+        Codecs,
+        Plan,
+        Store,
+        check_names,
+        check_plan,
+        run,
+        sources,
+    )
     from glie.evaluation.methods import chosen_methods
     from glie.evaluation.tables import Results, rows
     from glie.training.recipe import recipe_of
 
     # what can be wrong is found before minutes of work, not after
     extra = MORE if more == "all" else _words(more, "--more", MORE)
-    if trec and to is None:
-        raise InputError("--trec: run files are written into the results; name a folder with --to")
-    if codec is not None and fit_on:
-        raise InputError("--codec and --fit-on: give one of them")
-    if fit_on == ["others"] and len(datasets) < 2:
-        raise InputError("--fit-on others: there is one set; give others to fit on")
     plan = Plan(
         methods=chosen_methods(methods, bool(codec or fit_on)),
-        budgets=_budgets(k),
+        budgets=[glie.CodecConfig(k=budget).k for budget in _budgets(k)],
         seeds=_numbers(seeds, "--seeds", 0),
         more=extra,
         recipe=recipe_of(recipe),
         epochs=epochs,
     )
+    check_plan(plan, codec=codec is not None, fits=bool(fit_on), report=to is not None)
+    if trec and to is None:
+        raise InputError("--trec: run files are written into the results; name a folder with --to")
+    if codec is not None and fit_on:
+        raise InputError("--codec and --fit-on: give one of them")
+    others = fit_on == ["others"]
+    if others and len(datasets) < 2:
+        raise InputError("--fit-on others: there is one set; give others to fit on")
     store = Store(to, trec=trec)
     given = None if codec is None else _codec(codec)
-    names = [] if fit_on in (None, ["others"]) else [load(name) for name in fit_on or ()]
-    sets = _encode([load(name) for name in datasets], encoder, cache)
-    fitted_on = _encode(names, encoder, cache) if names else None
+    if given is not None and given.fitted is None:
+        raise InputError("--codec: not a fitted codec; glie-free is measured without one")
+    names = list(dict.fromkeys([*datasets, *([] if others else fit_on or [])]))
+    loaded = {name: load(name) for name in names}
+    check_names([loaded[name].name for name in datasets])
+    encoded = dict(zip(names, _encode(list(loaded.values()), encoder, cache), strict=True))
+    sets = [encoded[name] for name in datasets]
+    fitted_on = [encoded[name] for name in fit_on or []] if not others else None
     for one in sets:
         if given is not None:
             given.check_encoder(one.encoder)

@@ -134,12 +134,21 @@ def tune_bar() -> Iterator[Callable[[TuneStep], None]]:
 
 @contextmanager
 def status_line(what: str) -> Iterator[Callable[[str], None]]:
-    """A line that says what is being done, where someone watches; gives the way to change it."""
-    if not errors.is_terminal:
-        yield lambda what: None
+    """A line that says what is being done, where someone watches, and now and then a line where
+    the output is kept; gives the way to change it."""
+    if errors.is_terminal:
+        with errors.status(rich.text.Text(what)) as status:
+            yield lambda what: status.update(rich.text.Text(what))
         return
-    with errors.status(rich.text.Text(what)) as status:
-        yield lambda what: status.update(rich.text.Text(what))
+    said = time.perf_counter()
+
+    def say(what: str) -> None:
+        nonlocal said
+        if time.perf_counter() - said > SECONDS_BETWEEN_LINES:
+            said = time.perf_counter()
+            errors.print(what, soft_wrap=True)
+
+    yield say
 
 
 def size(number: int) -> str:

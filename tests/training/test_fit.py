@@ -114,16 +114,16 @@ def test_pseudo_queries_say_what_a_page_says_in_words_of_others() -> None:
     """Pages about a few of sixteen topics: a question is about its page's topics, and no vector of
     it is the page's own."""
     rng = np.random.default_rng(0)
-    about = [rng.choice(16, 3, replace=False) for _ in range(30)]
+    about = [rng.choice(16, 3, replace=False) for _ in range(80)]
     pages = glie.Pages(
         [
             unit(np.eye(16)[topics].repeat(9, 0) + 0.1 * rng.normal(size=(27, 16)))
             for topics in about
         ]
     )
-    queries, owners = pseudo_queries(pages, np.arange(2, 30), 60, rng)
-    assert len(queries) == len(owners) == 60
-    assert sorted({owner for (owner,) in owners}) == list(range(2, 30))  # each has its turn
+    queries, owners = pseudo_queries(pages, np.arange(2, 80), 100, rng)
+    assert len(queries) == len(owners) == 100
+    assert sorted({owner for (owner,) in owners}) == list(range(2, 80))  # each has its turn
     every = {row.tobytes() for row in pages.vectors}
     for query, (owner,) in zip(queries, owners, strict=True):
         own = {row.tobytes() for row in pages[owner]}
@@ -152,7 +152,32 @@ def test_interrupted_it_keeps_the_best_so_far() -> None:
     assert codec.fitted.notes["steps"] < seen[-1].steps
     assert codec.measured is not None
     assert codec.measured.single_stage >= max(step.single_stage[2] for step in seen)
-    assert codec.measured.cascade >= codec.measured.free
+    assert codec.measured.cascade == codec.measured.single_stage
+    assert codec.decoder is None  # it had not learned anything
+
+
+def test_interrupted_while_the_code_settles(monkeypatch: pytest.MonkeyPatch) -> None:
+    from glie.training.holdout import Holdout
+
+    cascade, calls = Holdout.cascade, []
+
+    def interrupted(self: Holdout, *networks: Any) -> dict[int, float]:
+        calls.append(networks)
+        if len(calls) == 2:  # the first is of the untrained networks
+            raise KeyboardInterrupt
+        return cascade(self, *networks)
+
+    monkeypatch.setattr(Holdout, "cascade", interrupted)
+    codec = glie.fit(*cluttered(40), k=2, recipe=QUICK, epochs=1)
+    assert codec.fitted is not None
+    assert codec.fitted.notes["interrupted"] is True
+
+
+def test_the_decoder_leaves_the_code_as_it_was_settled() -> None:
+    codec = glie.fit(*cluttered(40), k=2, recipe=QUICK, epochs=2)
+    assert codec.fitted is not None
+    for one, other in zip(codec.fitted.refiner, codec.fitted.single_stage, strict=True):
+        assert one.tobytes() == other.tobytes()
 
 
 def test_progress_tells_losses_and_the_holdout() -> None:
@@ -228,7 +253,7 @@ def test_varied_pages_are_stretches_of_real_ones() -> None:
         ({"relevant": [["0"]]}, "1 lists of page ids for 30 queries"),
         ({"relevant": [["0"]] * 29 + [["nope"]]}, "page 'nope' is not in the pages"),
         ({"relevant": ["0"] * 30}, "expected a list of ids, found '0'"),
-        ({"relevant": [[]] * 29 + [["1"]]}, "1 of 30 have a relevant page"),
+        ({"relevant": [[]] * 29 + [["1"]]}, "1 of 30 have a relevant page, and one that is not"),
         ({"queries": None}, "given without queries"),
         ({"queries": [np.eye(3)] * 30}, "have 3 numbers, those of the pages 16"),
         ({"k": []}, "empty list"),

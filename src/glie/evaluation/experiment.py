@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib.metadata
 import json
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,6 +31,7 @@ from glie.search import SHORTLIST, Ranking
 from glie.training.fit import FitStep, fit
 from glie.training.recipe import Recipe, recipe_of
 
+FORMAT = 1  # of kept results; another number, and all is measured again
 DEPTH = 100  # pages of a ranking that are kept: what recall@100 and run files need
 SHORTLISTS = (5, 10, 20, 50, 100)
 SHORTLIST_K = 4  # the budget of the shortlist table
@@ -46,7 +49,6 @@ class Plan:
     methods: Sequence[str]
     budgets: Sequence[int]
     seeds: Sequence[int] = (0,)
-    shortlist: int = SHORTLIST
     more: Sequence[str] = ()  # what else is varied: some of MORE
     recipe: str | Recipe = "default"
     epochs: int | None = None
@@ -102,6 +104,7 @@ class Store:
         if folder is not None and folder.exists() and not folder.is_dir():
             raise InputError(f"{folder}: a file is in the way; name a folder for the results")
         self.folder, self.trec = folder, trec and folder is not None
+        self.codecs: dict[str, Codec] = {}
         self.kept = self.made = 0  # results found finished, and results measured
 
     def result(self, setting: Setting, key: str, measure: Callable[[], Result]) -> Result:
@@ -110,7 +113,7 @@ class Store:
         if self.folder is not None:
             file = self.folder / "runs" / _filename(setting.dataset) / f"{setting.label}.json"
             found = _read(file)
-            if found is not None and found.get("key") == key:
+            if found is not None and found["key"] == key and self._has_run(setting):
                 self.kept += 1
                 return Result.from_dict(found)
         result = measure()
@@ -121,23 +124,32 @@ class Store:
 
     def codec(self, name: str, make: Callable[[], Codec]) -> Codec:
         """A fitted codec as it was kept, or fitted now. Its name has all that decides it."""
-        if self.folder is None:
-            return make()
-        folder = self.folder / "codecs" / _filename(name)
-        if (folder / "config.json").exists():
-            return Codec.load(folder)
-        codec = make()
-        if codec.fitted is not None and codec.fitted.notes.get("interrupted"):
-            raise KeyboardInterrupt  # half a fit is not what the table is of
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        codec.save(folder)
-        return codec
+        if name not in self.codecs:
+            folder = None if self.folder is None else self.folder / "codecs" / _filename(name)
+            if folder is not None and (folder / "config.json").exists():
+                self.codecs[name] = Codec.load(folder)
+                return self.codecs[name]
+            codec = make()
+            if codec.fitted is not None and codec.fitted.notes["interrupted"]:
+                raise KeyboardInterrupt  # half a fit is not what the table is of
+            if folder is not None:
+                folder.parent.mkdir(parents=True, exist_ok=True)
+                codec.save(folder)
+            self.codecs[name] = codec
+        return self.codecs[name]
+
+    def _run_file(self, setting: Setting) -> Path:
+        assert self.folder is not None
+        return self.folder / "trec" / _filename(setting.dataset) / f"{setting.label}.run"
+
+    def _has_run(self, setting: Setting) -> bool:
+        return not self.trec or self._run_file(setting).exists()
 
     def run(self, setting: Setting, encoded: Encoded, found: Ranking) -> None:
         """A TREC run file of a ranking, on request."""
-        if self.trec and self.folder is not None:
-            file = self.folder / "trec" / _filename(setting.dataset) / f"{setting.label}.run"
-            _write(file, trec_run(encoded.queries.ids, encoded.page_ids, found, setting.label))
+        if self.trec:
+            text = trec_run(encoded.queries.ids, encoded.page_ids, found, setting.label)
+            _write(self._run_file(setting), text)
 
 
 def run(
@@ -148,11 +160,55 @@ def run(
     progress: Callable[[str], None] = lambda what: None,
 ) -> Iterator[Result]:
     """Every result of a plan, set by set, as it is finished."""
-    names = [encoded.name for encoded in sets]
-    if len(set(names)) < len(names):
-        raise DatasetError(f"two sets have the name {max(names, key=names.count)!r}; rename one")
+    check_names([encoded.name for encoded in sets])
+    for encoded in sets:
+        for other in (*sets, *([] if codecs is None else codecs.sources(encoded))):
+            check_encoder(other, encoded.encoder)
+        if not len(encoded.queries):
+            raise DatasetError(
+                f"{encoded.name}: it has no questions; nothing can be measured on it"
+            )
     for encoded in sets:
         yield from _Bench(encoded, plan, codecs, store, progress).results()
+
+
+def check_plan(plan: Plan, *, codec: bool, fits: bool, report: bool) -> None:
+    """Refuse a plan that cannot be carried out, or parts of it that nothing would come of."""
+    from glie.training.fit import check_ready
+
+    if plan.epochs is not None:
+        dataclasses.replace(recipe_of(plan.recipe), epochs=plan.epochs)
+    needs = {"shortlist": codec or fits, "capacity": fits, "data": fits, "geometry": True}
+    for name in plan.more:
+        if not needs[name]:
+            wanted = "--codec or --fit-on" if name == "shortlist" else "--fit-on"
+            raise InputError(f"--more {name}: it is about a fitted codec; give {wanted}")
+    if (
+        (codec or fits)
+        and not plan.more
+        and not {"glie-stage1", "glie", ORACLE} & set(plan.methods)
+    ):
+        raise InputError("--methods: none of them uses the codec; add glie, or leave the codec out")
+    if fits:
+        check_ready()
+    probe = Pages([np.eye(2, 8)])
+    for method in FREE:  # what needs an extra that is not there says so now
+        if method.name in plan.methods:
+            method.compress(probe, 1, 0)
+    each_measure({"q": {"p": 1}}, {"q": ["p"]})
+    if report:
+        from glie.evaluation.plots import check_plotting
+
+        check_plotting()
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Results are told apart by the name of their set, in files too."""
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.setdefault(_filename(name), name)
+        if other is not name or names.count(name) > 1:
+            raise DatasetError(f"two sets have the name {name!r}, or nearly so; rename one")
 
 
 class Codecs:
@@ -176,6 +232,8 @@ class Codecs:
 
     def sources(self, encoded: Encoded) -> Sequence[Encoded]:
         """What the codec that measures a set is fitted on."""
+        if self.given is not None:
+            return []
         if self.fit_on is not None:
             return self.fit_on
         return [other for other in self.sets if other is not encoded]
@@ -201,7 +259,7 @@ class Codecs:
             recipe = dataclasses.replace(recipe, width=capacity[0], depth=capacity[1])
         sources = self.sources(encoded)
         decides = [[fingerprint(source) for source in sources], dataclasses.asdict(recipe)]
-        key = xxhash.xxh3_64_hexdigest(json.dumps([*decides, list(budgets), share]).encode())
+        key = xxhash.xxh3_64_hexdigest(json.dumps([*decides, sorted(budgets), share]).encode())
         title = "+".join(source.name for source in sources)
 
         def show(step: FitStep) -> None:
@@ -221,7 +279,7 @@ class Codecs:
                 progress=show,
             )
 
-        return self.store.codec(f"{title}-seed{seed}-{key}", make)
+        return self.store.codec(f"{title[:80]}-seed{seed}-{key}", make)
 
 
 class _Bench:
@@ -256,30 +314,37 @@ class _Bench:
 
     def _of_codec(self, codecs: Codecs, seed: int) -> Iterator[Result]:
         plan, name = self.plan, self.encoded.name
-        codec = codecs.codec(self.encoded, seed, budgets=plan.budgets)
+        budgets = {*plan.budgets, *([SHORTLIST_K] if "shortlist" in plan.more else [])}
+        codec = codecs.codec(self.encoded, seed, budgets=sorted(budgets))
         for k in plan.budgets:
             if "glie-stage1" in plan.methods:
                 setting = Setting(name, "glie-stage1", k, seed)
                 yield self._of_code(setting, fitted(codec)[0], codec)
             both = [method for method in ("glie", ORACLE) if method in plan.methods]
-            yield from self._two_stages(codec, both, k, seed, [plan.shortlist])
+            yield from self._two_stages(codec, both, k, seed, [SHORTLIST])
         if "shortlist" in plan.more:
-            lengths = [length for length in SHORTLISTS if length != plan.shortlist]
-            yield from self._two_stages(codec, ["glie", ORACLE], SHORTLIST_K, seed, lengths)
-        if "capacity" in plan.more and codecs.given is None:
-            for width, depth in CAPACITIES:
-                other = codecs.codec(
-                    self.encoded, seed, budgets=[SHORTLIST_K], capacity=(width, depth)
-                )
-                yield from self._two_stages(
-                    other, ["glie"], SHORTLIST_K, seed, [plan.shortlist], f"{width}x{depth}"
-                )
-        if "data" in plan.more and codecs.given is None:
-            for share in SHARES:
-                other = codecs.codec(self.encoded, seed, budgets=[SHORTLIST_K], share=share)
-                yield from self._two_stages(
-                    other, ["glie"], SHORTLIST_K, seed, [plan.shortlist], f"{share:.0%} of pages"
-                )
+            yield from self._two_stages(
+                codec, ["glie", ORACLE], SHORTLIST_K, seed, SHORTLISTS, "shortlist"
+            )
+        if codecs.given is None:
+            yield from self._other_fits(codecs, seed)
+
+    def _other_fits(self, codecs: Codecs, seed: int) -> Iterator[Result]:
+        """With decoders of other sizes, and fitted on fewer pages."""
+        plan = self.plan
+        others: list[tuple[tuple[int, int] | None, float, str]] = []
+        if "capacity" in plan.more:
+            others += [(size, 1.0, f"{size[0]}x{size[1]}") for size in CAPACITIES]
+        if "data" in plan.more:
+            least = recipe_of(plan.recipe).negatives + 1
+            pages = sum(len(source.page_ids) for source in codecs.sources(self.encoded))
+            shares = [share for share in SHARES if round(share * pages) >= 4 * least]
+            others += [(None, share, f"{share:.0%} of pages") for share in shares]
+        for capacity, share, variant in others:
+            codec = codecs.codec(
+                self.encoded, seed, budgets=[SHORTLIST_K], capacity=capacity, share=share
+            )
+            yield from self._two_stages(codec, ["glie"], SHORTLIST_K, seed, [SHORTLIST], variant)
 
     def _two_stages(
         self,
@@ -405,37 +470,57 @@ def joined(
     pages, questions, and which pages answer which. Ids begin with the set's place and name."""
     for one in sets:
         check_encoder(one, sets[0].encoder)
-    arrays: list[npt.NDArray[np.float32]] = []
-    lengths: list[npt.NDArray[np.int64]] = []
+    chosen = [_drawn(len(one.page_ids), share, [seed, place]) for place, one in enumerate(sets)]
+    lengths = [one.lengths[rows] for one, rows in zip(sets, chosen, strict=True)]
+    offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
+    vectors = np.empty((int(offsets[-1]), sets[0].dim), np.float32)
     ids: list[str] = []
     asked: list[npt.NDArray[np.float32]] = []
     relevant: list[list[str]] = []
-    for place, source in enumerate(sets):
-        total = len(source.page_ids)
-        rng = np.random.default_rng([seed, place])
-        rows = np.sort(rng.permutation(total)[: max(1, round(share * total))])
-        pages = source.take(rows)
-        known = set(pages.ids)
-        arrays.append(pages.vectors)
-        lengths.append(pages.lengths)
-        ids.extend(f"{place}:{source.name}/{page}" for page in pages.ids)
-        for query, vectors in zip(source.queries.ids, source.queries, strict=True):
-            found = [page for page in source.relevant[query] if page in known]
+    done = 0
+    for place, (one, rows) in enumerate(zip(sets, chosen, strict=True)):
+        pages = one.take(rows)
+        vectors[done : done + len(pages.vectors)] = pages.vectors
+        done += len(pages.vectors)
+        prefix, known = f"{place}:{one.name}/", set(pages.ids)
+        ids.extend(prefix + page for page in pages.ids)
+        for query, tokens in zip(one.queries.ids, one.queries, strict=True):
+            found = [prefix + page for page in one.relevant[query] if page in known]
             if found:
-                asked.append(vectors)
-                relevant.append([f"{place}:{source.name}/{page}" for page in found])
-    offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
-    return Pages.packed(np.concatenate(arrays), offsets, ids), Queries(asked), relevant
+                asked.append(tokens)
+                relevant.append(found)
+    return Pages.packed(vectors, offsets, ids), Queries(asked), relevant
+
+
+def _drawn(total: int, share: float, seed: Sequence[int]) -> npt.NDArray[np.int64]:
+    """The rows of a share of some pages, in order."""
+    order = np.random.default_rng(seed).permutation(total)
+    return np.sort(order[: max(1, round(share * total))])
 
 
 def fingerprint(encoded: Encoded) -> str:
-    """A digest of the vectors of a set and of what they are judged by."""
-    seen = xxhash.xxh3_64()
-    seen.update(json.dumps([encoded.encoder, encoded.page_ids, encoded.relevant]).encode())
-    seen.update(encoded.queries.vectors.tobytes())
-    for block in encoded.blocks():
-        seen.update(block.vectors.tobytes())
-    return seen.hexdigest()
+    """A digest of the vectors of a set, of what they are judged by, and of our version: what was
+    measured by another is measured again."""
+    known = _fingerprints.get(encoded)
+    if known is None:
+        seen = xxhash.xxh3_64()
+        of = [
+            FORMAT,
+            importlib.metadata.version("glie"),
+            encoded.encoder,
+            encoded.page_ids,
+            encoded.relevant,
+        ]
+        seen.update(json.dumps([*of, encoded.queries.ids]).encode())
+        for array in (encoded.lengths, encoded.queries.offsets, encoded.queries.vectors):
+            seen.update(np.ascontiguousarray(array).tobytes())
+        for block in encoded.blocks():
+            seen.update(block.vectors.tobytes())
+        known = _fingerprints[encoded] = seen.hexdigest()
+    return known
+
+
+_fingerprints: weakref.WeakKeyDictionary[Encoded, str] = weakref.WeakKeyDictionary()
 
 
 def digest(codec: Codec) -> str:
@@ -467,9 +552,10 @@ def _read(file: Path) -> dict[str, Any] | None:
     """A kept result; none if it is not there, or not whole."""
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        names = {"key", *Setting._fields, *(field.name for field in dataclasses.fields(Result))}
+        return found if names <= set(found) else None
+    except (OSError, ValueError, TypeError):
         return None
-    return found if isinstance(found, dict) else None
 
 
 def _write(file: Path, text: str) -> None:

@@ -83,21 +83,26 @@ def fitted(codec: Codec) -> tuple[Method, Method]:
     def two_stages(pages: Pages, k: int, seed: int) -> Codes:
         return seeded(codec, k, seed).compress(pages)
 
+    stage1, full = LEARNED["glie-stage1"], LEARNED["glie"]
     return (
-        Method("glie-stage1", "refined, one stage", "GLIE's refined code.", one_stage, True, True),
-        Method("glie", "full", "GLIE: refined, the shortlist regenerated.", two_stages, True, True),
+        Method("glie-stage1", *stage1, one_stage, seeded=True, ours=True),
+        Method("glie", *full, two_stages, seeded=True, ours=True),
     )
 
 
-# what is measured in the light of others' codes, or of none
 ORACLE, UNCOMPRESSED = "oracle", "uncompressed"
-TITLES = {
-    **{method.name: method.title for method in FREE},
-    "glie-stage1": "refined, one stage",
-    "glie": "full",
-    ORACLE: "shortlist oracle",
-    UNCOMPRESSED: "uncompressed",
+# title and citation of what is measured with a codec, or without any code
+LEARNED = {
+    "glie-stage1": ("refined, one stage", "GLIE's refined code by itself."),
+    "glie": ("full", "GLIE: the refined code, and the shortlist regenerated."),
+    ORACLE: ("shortlist oracle", "GLIE's shortlist, rescored with the true vectors."),
+    UNCOMPRESSED: ("uncompressed", "Exact MaxSim over all vectors of every page."),
 }
+CITATIONS = {
+    **{method.name: (method.title, method.citation) for method in FREE},
+    **LEARNED,
+}
+TITLES = {name: title for name, (title, _) in CITATIONS.items()}
 BASELINES = tuple(method.name for method in FREE if not method.ours)
 USUAL = ("raw-kmeans", "glie-free", "glie-stage1", "glie", UNCOMPRESSED)
 

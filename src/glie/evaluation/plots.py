@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from glie.errors import InputError, MissingExtraError
 from glie.evaluation.methods import ORACLE, TITLES, UNCOMPRESSED
-from glie.evaluation.tables import Results, margin
+from glie.evaluation.tables import OURS, Results, margin
 from glie.geometry import CorpusGeometry
 
 if TYPE_CHECKING:
@@ -43,6 +43,11 @@ def check_plot(path: str | os.PathLike[str]) -> None:
         raise InputError(f"{picture}: expected a name that ends in {', '.join(FORMATS)}")
     if not picture.parent.is_dir():
         raise InputError(f"{picture}: there is no folder {picture.parent}; make it first")
+    check_plotting()
+
+
+def check_plotting() -> None:
+    """Whether plots can be made at all."""
     _figure(1, 1)
 
 
@@ -163,7 +168,7 @@ def plot_margin(results: Results, path: str | os.PathLike[str]) -> None:
     axes = figure.subplots()
     places = range(len(results.budgets))
     ends: list[tuple[float, float, str, str]] = []
-    for method in ("glie-free", "glie-stage1", "glie"):
+    for method in OURS:
         margins = [margin(results, method, k) for k in results.budgets]
         if method not in results.methods or not all(margins):
             continue
@@ -226,9 +231,12 @@ def plot_headroom(results: Results, path: str | os.PathLike[str]) -> None:
 
 def plots(results: Results, folder: Path) -> dict[str, str]:
     """The plots that there are results for, by the name of their file, with what they show."""
-    made = {"quality.png": "Quality against bytes a page, a line a method."}
-    plot_quality(results, folder / "quality.png")
-    if any(margin(results, method, k) for method in results.methods for k in results.budgets):
+    made = {}
+    if results.methods:
+        plot_quality(results, folder / "quality.png")
+        made["quality.png"] = "Quality against bytes a page, a line a method."
+    ours = [method for method in OURS if method in results.methods]
+    if len(results.budgets) > 1 and any(margin(results, m, results.budgets[0]) for m in ours):
         plot_margin(results, folder / "margin.png")
         made["margin.png"] = (
             "nDCG@5 above the strongest training-free baseline of each set and budget; the band "

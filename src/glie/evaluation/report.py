@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from glie.evaluation.cache import Encoded
-from glie.evaluation.methods import FREE, TITLES
+from glie.evaluation.methods import CITATIONS
 from glie.evaluation.tables import Results, Table, rows, tables
 
 STYLE = """
@@ -89,11 +89,8 @@ def _about(sets: Sequence[Encoded], notes: Sequence[str]) -> list[str]:
 
 
 def _cited(results: Results) -> list[str]:
-    return [
-        f"{TITLES[method.name]}: {method.citation}"
-        for method in FREE
-        if method.name in results.methods
-    ]
+    shown = {result.setting.method for result in results.all}
+    return [f"{title}: {text}" for name, (title, text) in CITATIONS.items() if name in shown]
 
 
 def _markdown(

@@ -89,9 +89,9 @@ def fit(
         asked, answers = pseudo_queries(pages, np.arange(len(pages)), len(pages), rng)
     else:
         asked, answers = _checked_queries(pages, queries, relevant)
+    began = time.perf_counter()
     codes = {budget: Codec(budget).compress(pages) for budget in budgets}
     trained, held = _split(answers, chosen.holdout, rng)
-    began = time.perf_counter()
     made = queries is None
     fitter = _Fitter(
         pages, asked, answers, trained, held, made, codes, chosen, seed, device, progress
@@ -178,6 +178,7 @@ class _Fitter:
         self.steps = self.code_steps + self._steps(recipe.batch, recipe.steps, len(trained))
         self.steps_done, self.epochs_done, self.measurements = 0, 0, 0
         self.interrupted = False
+        self.settled = recipe.code_batch is None  # whether the decoder has a code to learn
         self.stepping = 0.0  # seconds
         self.losses: list[dict[str, float]] = []  # of the steps since the last report
         self.single_stage: dict[int, float] = {}
@@ -240,7 +241,7 @@ class _Fitter:
             torch.nn.utils.clip_grad_norm_(weights, recipe.clip)
             optimizer.step()
             schedule.step()
-            # the average forgets its start: over few steps it is the mean of them all
+            # the average forgets its start, the sooner the fewer the steps
             keep = min(recipe.average, step / (step + 10))
             with torch.no_grad():
                 for average, weight in averaged:
@@ -256,15 +257,13 @@ class _Fitter:
 
     def _batches(self, size: int, steps: int) -> Iterator[Ints]:
         """Queries for a number of steps, epoch after epoch, each in an order of its own."""
-        while True:
+        while steps:
             self.epoch = self._next_epoch()
             self.epochs_done += 1
             order = self.rng.permutation(len(self.epoch.answers))
-            for at in range(0, len(order), size):
-                if not steps:
-                    return
+            for at in range(0, len(order), size)[:steps]:
                 yield order[at : at + size]
-                steps -= 1
+            steps -= min(steps, math.ceil(len(order) / size))
 
     def _next_epoch(self) -> _Epoch:
         from glie.training.batches import Corpus
@@ -339,7 +338,10 @@ class _Fitter:
                 weight.copy_(torch.from_numpy(best))
                 average.copy_(weight)
             weight.requires_grad_(False)
-        self.best_cascade = None  # of what is measured from now on, all with this code
+        self.settled = True
+        assert self.best_cascade is not None
+        # what was measured with another code no longer counts
+        self.best_cascade = (-math.inf, *self.best_cascade[1:])
         self._measure()
 
     def _measure(self) -> None:
@@ -347,15 +349,14 @@ class _Fitter:
         refiner = Refiner(*weights[: len(Refiner._fields)])
         decoder = Decoder(*weights[len(Refiner._fields) :])
         self.measurements += 1
-        settled = not self.refiner.output.requires_grad
-        if not settled:
+        if self.refiner.output.requires_grad:
             # a part of the way from the free code to the fitted one travels better than all of it
             refiner = with_strength(refiner, self.recipe.strength)
             self.single_stage = self.holdout.single_stage(refiner)
             single = _mean(self.single_stage)
             if self.best_single is None or single > self.best_single[0]:
                 self.best_single = single, self.single_stage, refiner
-        if self.best_cascade is None or settled or self.recipe.code_batch is None:
+        if self.best_cascade is None or self.settled:
             self.cascade = self.holdout.cascade(refiner, decoder)
             cascade = _mean(self.cascade)
             if self.best_cascade is None or cascade > self.best_cascade[0]:
@@ -383,10 +384,13 @@ class _Fitter:
         assert self.best_cascade is not None
         _, single, single_refiner = self.best_single
         _, cascade, refiner, decoder = self.best_cascade
-        if self.recipe.code_batch is not None:  # settled, or interrupted before it was
+        if self.recipe.code_batch is not None:
             refiner = single_refiner
         try:
-            steps = self.holdout.best_steps(refiner, decoder)
+            if self.settled:
+                steps = self.holdout.best_steps(refiner, decoder)
+            else:  # interrupted before the decoder had learned anything
+                steps = {k: (score, 0.0) for k, score in single.items()}
         except KeyboardInterrupt:  # of one who cannot wait: as they were measured
             self.interrupted = True
             steps = {k: (score, 1.0) for k, score in cascade.items()}
@@ -461,7 +465,8 @@ def _checked_queries(
     answered = [i for i, found in enumerate(answers) if 0 < len(found) < len(pages)]
     if len(answered) < 2:
         raise InputError(
-            f"queries: {len(answered)} of {len(asked)} have a relevant page; at least 2 are needed"
+            f"queries: {len(answered)} of {len(asked)} have a relevant page, and one that is not; "
+            "at least 2 are needed"
         )
     kept = Queries([asked[i] for i in answered], [asked.ids[i] for i in answered])
     return kept, [answers[i] for i in answered]
