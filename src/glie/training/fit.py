@@ -346,16 +346,19 @@ class _Fitter:
 
     def _measure(self) -> None:
         weights = [average.cpu().numpy().copy() for average in self.averaged]
-        refiner = Refiner(*weights[: len(Refiner._fields)])
         decoder = Decoder(*weights[len(Refiner._fields) :])
         self.measurements += 1
         if self.refiner.output.requires_grad:
             # a part of the way from the free code to the fitted one travels better than all of it
+            refiner = Refiner(*weights[: len(Refiner._fields)])
             refiner = with_strength(refiner, self.recipe.strength)
             self.single_stage = self.holdout.single_stage(refiner)
             single = _mean(self.single_stage)
             if self.best_single is None or single > self.best_single[0]:
                 self.best_single = single, self.single_stage, refiner
+        else:
+            assert self.best_single is not None
+            refiner = self.best_single[2]
         if self.best_cascade is None or self.settled:
             self.cascade = self.holdout.cascade(refiner, decoder)
             cascade = _mean(self.cascade)

@@ -33,29 +33,30 @@ class Holdout:
             query: {str(row): 1 for row in rows}
             for query, rows in zip(queries.ids, relevant, strict=True)
         }
+        self._last: tuple[Refiner, dict[int, Codes]] | None = None
         self.free = {k: self._ndcg(code, None) for k, code in codes.items()}
 
     def single_stage(self, refiner: Refiner) -> dict[int, float]:
         """By budget: of the refined code alone."""
-        return {
-            k: self._ndcg(refined(refiner, free, self.pages), None)
-            for k, free in self.codes.items()
-        }
+        return {k: self._ndcg(codes, None) for k, codes in self._refined(refiner).items()}
 
     def cascade(self, refiner: Refiner, decoder: Decoder) -> dict[int, float]:
         """By budget: with the shortlist regenerated."""
-        return {
-            k: self._ndcg(refined(refiner, free, self.pages), decoder)
-            for k, free in self.codes.items()
-        }
+        return {k: self._ndcg(codes, decoder) for k, codes in self._refined(refiner).items()}
+
+    def _refined(self, refiner: Refiner) -> dict[int, Codes]:
+        """The codes of all pages. Those of the last refiner are kept: a settled one comes again."""
+        if self._last is None or self._last[0] is not refiner:
+            codes = {k: refined(refiner, free, self.pages) for k, free in self.codes.items()}
+            self._last = refiner, codes
+        return self._last[1]
 
     def best_steps(self, refiner: Refiner, decoder: Decoder) -> dict[int, tuple[float, float]]:
         """By budget: nDCG@5 with the share of the decoder's steps that serves best, and that
         share. Small clusters, of which there are many at a large k, can call for short steps; but
         the whole length stays unless a part of it is clearly better."""
         best = {}
-        for k, free in self.codes.items():
-            codes = refined(refiner, free, self.pages)
+        for k, codes in self._refined(refiner).items():
             chosen, kept = 1.0, self._each(codes, decoder)
             for share in SHORTER:
                 tried = self._each(codes, with_steps(decoder, share) if share else None)
