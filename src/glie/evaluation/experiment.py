@@ -24,7 +24,13 @@ from glie.codec.codec import Codec
 from glie.codec.codes import Codes
 from glie.errors import DatasetError, InputError
 from glie.evaluation.cache import Encoded, check_encoder
-from glie.evaluation.measures import each_measure, search_codes, search_vectors, trec_run
+from glie.evaluation.measures import (
+    StoredCodes,
+    each_measure,
+    search_codes,
+    search_vectors,
+    trec_run,
+)
 from glie.evaluation.methods import FREE, ORACLE, UNCOMPRESSED, Method, fitted
 from glie.pages import Pages, Queries
 from glie.search import SHORTLIST, Ranking
@@ -386,7 +392,7 @@ class _Bench:
     def _ranked(
         self,
         setting: Setting,
-        codes: Codes,
+        codes: StoredCodes,
         regenerate: Callable[[Codes], Pages] | None,
         shortlist: int,
         codec: Codec | None,
@@ -422,19 +428,17 @@ class _Bench:
         scores = tuple(round(score, 6) for score in each["ndcg_at_5"])
         return Result(setting, stored, spent, means, scores, codec)
 
-    def _codes(self, method: Method, k: int, seed: int) -> Codes:
+    def _codes(self, method: Method, k: int, seed: int) -> StoredCodes:
         """The codes of all pages, block by block."""
-        done, parts = 0, []
-        for block in self.encoded.blocks():
-            self.progress(f"{self.encoded.name}: {method.name}, k = {k}, {done} pages")
-            parts.append(method.compress(block, k, seed))
-            done += len(block)
-        return Codes(
-            np.concatenate([part.vectors for part in parts]),
-            np.concatenate([part.norms for part in parts]),
-            np.concatenate([part.counts for part in parts]),
-            self.encoded.page_ids,
-        )
+
+        def parts() -> Iterator[Codes]:
+            done = 0
+            for block in self.encoded.blocks():
+                self.progress(f"{self.encoded.name}: {method.name}, k = {k}, {done:,} pages")
+                yield method.compress(block, k, seed)
+                done += len(block)
+
+        return StoredCodes(parts())
 
     @functools.cached_property
     def _rows(self) -> dict[str, int]:

@@ -31,19 +31,47 @@ MEASURES = {
 }
 
 
+class StoredCodes:
+    """Codes as an index stores them, in bfloat16, taken in part by part: those of all pages need
+    never be there in full precision."""
+
+    def __init__(self, parts: Iterable[Codes]) -> None:
+        self.blocks: list[CodeBlock] = []
+        self.norms: list[npt.NDArray[np.float16]] = []
+        self.ids: list[str] = []
+        for part in parts:
+            bits, rows = to_bfloat16(part.vectors), np.arange(len(part))
+            self.blocks.append(CodeBlock(bits, part.counts, len(self.ids), rows))
+            self.norms.append(part.norms)
+            self.ids.extend(part.ids)
+        _, self.k, self.dim = self.blocks[0].vectors.shape
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Codes:
+        """The codes of some pages, as they are read back."""
+        firsts = np.array([block.first for block in self.blocks])
+        where = np.searchsorted(firsts, rows, side="right") - 1
+        found = [
+            (self.blocks[w], self.norms[w], r - firsts[w]) for w, r in zip(where, rows, strict=True)
+        ]
+        return Codes(
+            from_bfloat16(np.stack([block.vectors[row] for block, _, row in found])),
+            np.stack([norms[row] for _, norms, row in found]),
+            np.stack([block.counts[row] for block, _, row in found]),
+            [self.ids[row] for row in rows],
+        )
+
+
 def search_codes(
     queries: Queries,
-    codes: Codes,
+    codes: Codes | StoredCodes,
     regenerate: Callable[[Codes], Pages] | None,
     top: int,
     shortlist: int = SHORTLIST,
 ) -> Ranking:
     """The best pages for each query, by row, as an index of these codes would find them: stored
     in bfloat16, the shortlist regenerated if there is a way to."""
-    stored = to_bfloat16(codes.vectors)
-    kept = Codes(from_bfloat16(stored), codes.norms, codes.counts, codes.ids)
-    block = CodeBlock(stored, codes.counts, 0, np.arange(len(codes)))
-    return two_stage(queries, [block], kept.take, regenerate, top, shortlist)
+    stored = codes if isinstance(codes, StoredCodes) else StoredCodes([codes])
+    return two_stage(queries, stored.blocks, stored.take, regenerate, top, shortlist)
 
 
 def search_vectors(queries: Queries, blocks: Iterable[Pages], top: int) -> Ranking:
