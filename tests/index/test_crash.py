@@ -117,7 +117,7 @@ def test_a_disk_that_fails_leaves_the_last_state(
     ids = index.ids
     with monkeypatch.context() as patch:
         if broken == "write":
-            patch.setattr(folder, "_write_durably", fails)
+            patch.setattr(folder, "write_durably", fails)
         elif broken == "fsync":
             patch.setattr(os, "fsync", fails)
         else:

@@ -214,10 +214,11 @@ def plot_headroom(results: Results, path: str | os.PathLike[str]) -> None:
         axes.bar(places, heights, 0.62, bottoms, color=colour, label=label)
         for place, height, bottom in zip(places, heights, bottoms, strict=True):
             if height >= 0.004:
-                middle = bottom + height / 2
+                inside = bottom + height / 2 if bottom else height - 0.002  # its foot is cut off
                 axes.annotate(
-                    f"{height:.3f}", (place, middle), ha="center", va="center", fontsize=8.5,
-                    color="white" if colour == COLOURS["glie"] else INK,
+                    f"{height:.3f}", (place, inside), ha="center", fontsize=8.5,
+                    va="center" if bottom else "top",
+                    color=INK if bottom else "white",
                 )  # fmt: skip
     axes.axhline(ceiling, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
     low = min(full) - 0.25 * max(0.02, max(ceiling, *oracle) - min(full))
