@@ -108,7 +108,9 @@ def fit(
         "seed": seed,
         "steps": fitter.steps_done,
         "interrupted": fitter.interrupted,
+        "code_steps": fitter.code_steps_done,  # of those, the ones that fitted the code by itself
         "step_seconds": round(fitter.stepping / max(fitter.steps_done, 1), 4),
+        "code_step_seconds": round(fitter.code_stepping / max(fitter.code_steps_done, 1), 4),
         "seconds": round(time.perf_counter() - began, 1),
     }
     return Codec(config=config, fitted=dataclasses.replace(fitted, notes=notes))
@@ -179,7 +181,8 @@ class _Fitter:
         self.steps_done, self.epochs_done, self.measurements = 0, 0, 0
         self.interrupted = False
         self.settled = recipe.code_batch is None  # whether the decoder has a code to learn
-        self.stepping = 0.0  # seconds
+        self.stepping = self.code_stepping = 0.0  # seconds
+        self.code_steps_done = 0
         self.losses: list[dict[str, float]] = []  # of the steps since the last report
         self.single_stage: dict[int, float] = {}
         self.cascade: dict[int, float] = {}
@@ -248,6 +251,8 @@ class _Fitter:
                     average.lerp_(weight, 1 - keep)
             self.stepping += time.perf_counter() - began
             self.steps_done += 1
+            if not self.settled:
+                self.code_stepping, self.code_steps_done = self.stepping, self.steps_done
             self.losses.append({name: float(term.detach()) for name, term in found.items()})
             measured = step + 1 == steps or (step + 1) % every == 0
             if measured:
