@@ -253,15 +253,30 @@ def plots(results: Results, folder: Path) -> dict[str, str]:
 
 
 def _label_ends(axes: Axes, ends: list[tuple[float, float, str, str]]) -> None:
-    """A name at the end of each line, moved apart where lines end close to each other."""
+    """A name at the end of each line; where lines end close to each other, their names stand
+    apart, around the middle of them."""
     low, high = axes.get_ylim()
-    apart, last = 0.05 * (high - low), -math.inf
-    for x, y, text, colour in sorted(ends, key=lambda end: end[1]):
-        last = max(y, last + apart)
-        axes.annotate(
-            text, (x, last), xytext=(8, 0), textcoords="offset points", va="center",
-            fontsize=9, color=colour,
-        )  # fmt: skip
+    apart = 0.05 * (high - low)
+    groups: list[list[tuple[float, float, str, str]]] = []
+    for end in sorted(ends, key=lambda end: end[1]):
+        groups.append([end])
+        while (
+            len(groups) > 1
+            and _places(groups[-1], apart)[0] - _places(groups[-2], apart)[-1] < apart
+        ):
+            groups[-2:] = [groups[-2] + groups[-1]]
+    for group in groups:
+        for (x, _, text, colour), place in zip(group, _places(group, apart), strict=True):
+            axes.annotate(
+                text, (x, place), xytext=(8, 0), textcoords="offset points", va="center",
+                fontsize=9, color=colour,
+            )  # fmt: skip
+
+
+def _places(group: list[tuple[float, float, str, str]], apart: float) -> list[float]:
+    """Heights for the names of a group, from the lowest up."""
+    middle = sum(y for _, y, _, _ in group) / len(group)
+    return [middle + apart * (place - (len(group) - 1) / 2) for place in range(len(group))]
 
 
 def _plain(axes: Axes) -> None:

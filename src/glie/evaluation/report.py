@@ -7,7 +7,7 @@ import html
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from glie.evaluation.cache import Encoded
 from glie.evaluation.methods import CITATIONS
@@ -43,6 +43,7 @@ def write_report(
     folder.mkdir(parents=True, exist_ok=True)
     pictures = {**plots(results, folder), **(figures or {})}
     shown = [_sets(sets), *tables(results), *more]
+    report = _Report(command, _about(sets, notes), shown, pictures, _cited(results))
     written: dict[str, Any] = {
         "command": command,
         "encoder": sets[0].encoder,
@@ -56,12 +57,18 @@ def write_report(
         "results": [_short(result.to_dict()) for result in results.all],
     }
     (folder / "results.json").write_text(json.dumps(written, indent=1), encoding="utf-8")
-    (folder / "report.md").write_text(
-        _markdown(command, sets, notes, shown, pictures, results), encoding="utf-8"
-    )
-    (folder / "report.html").write_text(
-        _html(folder, command, sets, notes, shown, pictures, results), encoding="utf-8"
-    )
+    (folder / "report.md").write_text(_markdown(report), encoding="utf-8")
+    (folder / "report.html").write_text(_html(report, folder), encoding="utf-8")
+
+
+class _Report(NamedTuple):
+    """What is shown, whatever the format."""
+
+    command: str
+    about: list[str]
+    tables: Sequence[Table]
+    pictures: dict[str, str]  # captions, by file
+    cited: list[str]
 
 
 def _short(result: dict[str, Any]) -> dict[str, Any]:
@@ -93,44 +100,29 @@ def _cited(results: Results) -> list[str]:
     return [f"{title}: {text}" for name, (title, text) in CITATIONS.items() if name in shown]
 
 
-def _markdown(
-    command: str,
-    sets: Sequence[Encoded],
-    notes: Sequence[str],
-    shown: Sequence[Table],
-    pictures: dict[str, str],
-    results: Results,
-) -> str:
-    parts = ["# What compression keeps\n", f"    {command}\n"]
-    parts += [f"{line}\n" for line in _about(sets, notes)]
-    for table in shown:
+def _markdown(report: _Report) -> str:
+    parts = ["# What compression keeps\n", f"    {report.command}\n"]
+    parts += [f"{line}\n" for line in report.about]
+    for table in report.tables:
         parts += [f"## {table.title}\n", table.markdown()]
     parts.append("## Plots\n")
-    parts += [f"![{caption}]({name})\n\n{caption}\n" for name, caption in pictures.items()]
+    parts += [f"![{caption}]({name})\n\n{caption}\n" for name, caption in report.pictures.items()]
     parts.append("## Methods\n")
-    parts += [f"- {line}" for line in _cited(results)]
+    parts += [f"- {line}" for line in report.cited]
     return "\n".join(parts).rstrip() + "\n"
 
 
-def _html(
-    folder: Path,
-    command: str,
-    sets: Sequence[Encoded],
-    notes: Sequence[str],
-    shown: Sequence[Table],
-    pictures: dict[str, str],
-    results: Results,
-) -> str:
-    body = ["<h1>What compression keeps</h1>", f"<pre>{html.escape(command)}</pre>"]
-    body += [f"<p>{html.escape(line)}</p>" for line in _about(sets, notes)]
-    for name, caption in pictures.items():
+def _html(report: _Report, folder: Path) -> str:
+    body = ["<h1>What compression keeps</h1>", f"<pre>{html.escape(report.command)}</pre>"]
+    body += [f"<p>{html.escape(line)}</p>" for line in report.about]
+    for name, caption in report.pictures.items():
         data = base64.b64encode((folder / name).read_bytes()).decode()
         source = f"data:image/png;base64,{data}"
         text = html.escape(caption)
         body.append(
             f'<figure><img src="{source}" alt="{text}"><figcaption>{text}</figcaption></figure>'
         )
-    for table in shown:
+    for table in report.tables:
         body.append(f"<h2>{html.escape(table.title)}</h2>")
         heading = "".join(f"<th>{html.escape(cell)}</th>" for cell in table.header)
         lines = "".join(
@@ -143,7 +135,7 @@ def _html(
         )
         if table.note:
             body.append(f'<p class="note">{html.escape(table.note)}</p>')
-    cited = "".join(f"<li>{html.escape(line)}</li>" for line in _cited(results))
+    cited = "".join(f"<li>{html.escape(line)}</li>" for line in report.cited)
     body.append(f"<h2>Methods</h2><ul>{cited}</ul>")
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
