@@ -98,4 +98,6 @@ def _opened(source: Path) -> Iterator[np.lib.npyio.NpzFile]:
 
 
 def _reason(error: Exception) -> str:
+    if "unsafely" in str(error):  # numpy takes any other file for one, and says how to trust it
+        return "not a file of arrays"
     return str(error).strip().split("\n")[0] or type(error).__name__
