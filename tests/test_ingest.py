@@ -12,7 +12,7 @@ from reportlab.pdfgen import canvas
 
 import glie
 import glie.ingest as ingest_module
-from glie.cli import ocr_hint
+from glie.cli.indexes import ocr_hint
 from glie.encoders.base import Floats
 from glie.ingest import Report, Step, ingest, pages_of
 from tests.test_documents import bad_files, make_pdf, picture

@@ -20,9 +20,9 @@ from glie.wording import count
 
 if TYPE_CHECKING:
     import glie
-    from glie.evaluation import Encoded
+    from glie.evaluation.comparison import Measured
     from glie.evaluation.light_colpali import TuneStep
-    from glie.evaluation.tables import Results, Table
+    from glie.evaluation.tables import Table
     from glie.geometry import CorpusGeometry, Spread
     from glie.ingest import Report, Step
     from glie.training.fit import FitStep
@@ -187,10 +187,11 @@ def print_fit(codec: glie.Codec, to: Path) -> None:
     print(f"use it: glie index DOCUMENTS --to INDEX --codec {to}")
 
 
-def print_results(sets: Sequence[Encoded], results: Results, more: Sequence[Table]) -> None:
+def print_results(measured: Measured) -> None:
     """A table a set and, of several sets, their mean; then what else was asked for."""
-    from glie.evaluation.tables import per_set, tables
+    from glie.evaluation.tables import geometry, per_set, tables
 
+    sets, results, corpora = measured
     for one, table in zip(sets, per_set(results), strict=True):
         what = f"{count(len(one.page_ids), 'page')}, {count(len(one.queries), 'question')}"
         print_table(table._replace(title=f"{one.name}: {what}; nDCG@5"))
@@ -198,8 +199,8 @@ def print_results(sets: Sequence[Encoded], results: Results, more: Sequence[Tabl
     for table in tables(results):
         if table.name in {"shortlist", "capacity", "data"} | together:
             print_table(table)
-    for table in more:
-        print_table(table)
+    if corpora:
+        print_table(geometry(corpora))
 
 
 def print_table(table: Table) -> None:

@@ -22,6 +22,7 @@ import xxhash
 
 from glie.codec.codec import Codec
 from glie.codec.codes import Codes
+from glie.codec.config import CodecConfig
 from glie.errors import DatasetError, InputError
 from glie.evaluation.cache import Encoded, check_encoder
 from glie.evaluation.measures import (
@@ -182,8 +183,9 @@ def check_plan(plan: Plan, *, codec: bool, fits: bool, report: bool) -> None:
     """Refuse a plan that cannot be carried out, or parts of it that nothing would come of."""
     from glie.training.fit import check_ready
 
-    if plan.epochs is not None:
-        dataclasses.replace(recipe_of(plan.recipe), epochs=plan.epochs)
+    for k in plan.budgets:
+        CodecConfig(k=k)
+    recipe_for(plan)
     needs = {"shortlist": codec or fits, "capacity": fits, "data": fits, "geometry": True}
     for name in plan.more:
         if not needs[name]:
@@ -208,6 +210,12 @@ def check_plan(plan: Plan, *, codec: bool, fits: bool, report: bool) -> None:
         check_plotting()
 
 
+def recipe_for(plan: Plan) -> Recipe:
+    """The recipe of a plan's fits."""
+    recipe = recipe_of(plan.recipe)
+    return recipe if plan.epochs is None else dataclasses.replace(recipe, epochs=plan.epochs)
+
+
 def check_names(names: Sequence[str]) -> None:
     """Results are told apart by the name of their set, in files too."""
     seen: dict[str, str] = {}
@@ -215,6 +223,12 @@ def check_names(names: Sequence[str]) -> None:
         other = seen.setdefault(_filename(name), name)
         if other is not name or names.count(name) > 1:
             raise DatasetError(f"two sets have the name {name!r}, or nearly so; rename one")
+
+
+def check_others(sets: Sequence[object]) -> None:
+    """Of one set there are no others to fit on."""
+    if len(sets) < 2:
+        raise InputError("--fit-on others: there is one set; give others to fit on")
 
 
 class Codecs:
@@ -231,8 +245,8 @@ class Codecs:
         say: Callable[[str], None] = lambda what: None,
     ) -> None:
         """`fit_on` None, without a codec given, means the others of `sets`."""
-        if given is None and fit_on is None and len(sets) < 2:
-            raise InputError("--fit-on others: there is one set; give others to fit on")
+        if given is None and fit_on is None:
+            check_others(sets)
         self.plan, self.store, self.given, self.fit_on = plan, store, given, fit_on
         self.sets, self.say = sets, say
 
@@ -258,9 +272,7 @@ class Codecs:
     ) -> Codec:
         if self.given is not None:
             return self.given
-        recipe = recipe_of(self.plan.recipe)
-        if self.plan.epochs is not None:
-            recipe = dataclasses.replace(recipe, epochs=self.plan.epochs)
+        recipe = recipe_for(self.plan)
         if capacity is not None:
             recipe = dataclasses.replace(recipe, width=capacity[0], depth=capacity[1])
         sources = self.sources(encoded)
@@ -446,25 +458,6 @@ class _Bench:
 
     def _true_pages(self, codes: Codes) -> Pages:
         return self.encoded.take([self._rows[page] for page in codes.ids])
-
-
-def sources(
-    sets: Sequence[Encoded], fit_on: Sequence[Encoded] | None, given: Codec | None, fits: bool
-) -> list[str]:
-    """What a report says of where its codecs come from."""
-    if given is not None:
-        assert given.fitted is not None
-        return [f"The codec was given; it was fitted on {given.fitted.notes.get('pages')} pages."]
-    if not fits:
-        return []
-    if fit_on is None:
-        return ["Zero-shot: each set is measured by a codec fitted on the other sets."]
-    names = [source.name for source in fit_on]
-    lines = [f"The codec was fitted on {', '.join(names)}."]
-    seen = [one.name for one in sets if one.name in names]
-    if seen:
-        lines.append(f"Not zero-shot on {', '.join(seen)}: the codec was fitted on it.")
-    return lines
 
 
 def joined(

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 from glie.evaluation.cache import Encoded
 from glie.evaluation.methods import CITATIONS
-from glie.evaluation.tables import Results, Table, rows, tables
+from glie.evaluation.tables import Results, Table, geometry, rows, tables
+from glie.geometry import CorpusGeometry
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 62rem; margin: 2rem auto;
@@ -33,16 +34,17 @@ def write_report(
     sets: Sequence[Encoded],
     command: str,
     notes: Sequence[str] = (),
-    more: Sequence[Table] = (),
-    figures: dict[str, str] | None = None,
+    corpora: Sequence[CorpusGeometry] = (),
 ) -> None:
-    """Everything a reader needs, in a folder: `more` are tables, and `figures` plots already
-    there, besides those made here."""
-    from glie.evaluation.plots import plots
+    """Everything a reader needs, in a folder."""
+    from glie.evaluation.plots import plot_geometry, plots
 
     folder.mkdir(parents=True, exist_ok=True)
-    pictures = {**plots(results, folder), **(figures or {})}
-    shown = [_sets(sets), *tables(results), *more]
+    pictures, shown = plots(results, folder), [_sets(sets), *tables(results)]
+    if corpora:
+        plot_geometry(corpora, folder / "geometry.png")
+        pictures["geometry.png"] = "Intrinsic dimension of the pages, a dot a page."
+        shown.append(geometry(corpora))
     report = _Report(command, _about(sets, notes), shown, pictures, _cited(results))
     written: dict[str, Any] = {
         "command": command,

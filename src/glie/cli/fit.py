@@ -1,0 +1,76 @@
+"""The verb that fits a codec."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import glie
+from glie.cli.shared import Cache, Datasets, Json, encode_sets, numbers
+from glie.terminal import fail, fit_bar, print_fit, print_json
+
+
+def fit(
+    datasets: Datasets,
+    to: Annotated[Path, typer.Option("--to", metavar="CODEC", help="The codec folder to make.")],
+    k: Annotated[str, typer.Option(help="Budgets that the codec will serve, like 2,4,8.")] = "4",
+    epochs: Annotated[
+        int | None, typer.Option(help="Rounds over the questions.", show_default="the recipe's")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same codec.")] = 0,
+    no_queries: Annotated[
+        bool,
+        typer.Option("--no-queries", help="Make questions of the pages; DATASET needs no others."),
+    ] = False,
+    recipe: Annotated[
+        str, typer.Option(help="default, for a CPU, or paper: the published one, 100 epochs.")
+    ] = "default",
+    encoder: Annotated[str | None, typer.Option(help="As for `index`.")] = None,
+    cache: Cache = None,
+    as_json: Json = False,
+) -> None:
+    """Fit a codec on pages and questions: better codes than clustering, at the same size.
+
+    A part of the questions is held out and decides: what does not help is not kept. Ctrl-C
+    keeps the best so far.
+    """
+    from glie.codec.store import check_place
+    from glie.evaluation import joined, load, load_pages
+    from glie.training.fit import check_ready
+    from glie.training.recipe import recipe_of
+
+    # what can be wrong is found before minutes of work, not after
+    check_ready()
+    budgets, chosen = numbers(k, "--k", 1), recipe_of(recipe)
+    for budget in budgets:
+        glie.CodecConfig(k=budget, seed=seed)
+    if epochs is not None:
+        chosen = dataclasses.replace(chosen, epochs=epochs)
+    loaded = [load_pages(path) if no_queries else load(path) for path in datasets]
+    check_place(to)
+    sets = encode_sets(loaded, encoder, cache)
+    pages, queries, relevant = joined(sets)
+    with fit_bar() as show:
+        codec = glie.fit(
+            pages,
+            None if no_queries else queries,
+            None if no_queries else relevant,
+            budgets,
+            recipe=chosen,
+            seed=seed,
+            encoder=sets[0].encoder,
+            progress=show,
+        )
+    codec.save(to)
+    assert codec.fitted is not None
+    notes = codec.fitted.notes
+    if as_json:
+        rows = [dataclasses.asdict(budget) for budget in codec.fitted.budgets]
+        print_json({"codec": str(to), "budgets": rows, **notes})
+    else:
+        print_fit(codec, to)
+    if notes["interrupted"]:
+        fail(f"interrupted after {notes['steps']} steps; {to} is the best so far", 130)

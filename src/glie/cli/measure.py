@@ -1,0 +1,166 @@
+"""The verbs that measure: what compression keeps, and what shape page vectors have."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import glie
+from glie.cli.shared import Cache, Datasets, Json, encode_sets, named_codec, numbers, words
+from glie.terminal import errors, fail, print_geometry, print_json, print_results, status_line
+from glie.wording import count
+
+
+def evaluate(
+    datasets: Datasets,
+    k: Annotated[str, typer.Option(help="Budgets: vectors a page.")] = "2,4,8,16,32,64",
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            help="all, or some of: raw-kmeans, token-pooling, cluster-merging, "
+            "hierarchical-pooling, glie-free, glie-stage1, glie, oracle, uncompressed.",
+            show_default="raw-kmeans, glie-free, uncompressed, and those of a codec",
+        ),
+    ] = None,
+    codec: Annotated[
+        str | None,
+        typer.Option(metavar="CODEC", help="Measure this fitted codec (a folder)."),
+    ] = None,
+    fit_on: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="DATASET",
+            help="Fit a codec on this set and measure it; several times for several sets. "
+            "others: each set is measured by a codec fitted on the other ones.",
+        ),
+    ] = None,
+    seeds: Annotated[str, typer.Option(help="Of clustering and fitting, like 0,1,2.")] = "0",
+    more: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TABLES",
+            help="Tables that take longer: some of shortlist, capacity, data, geometry; or all.",
+        ),
+    ] = None,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Write results.json, report.md, report.html and plots there. What is finished is "
+            "kept: run it again to go on.",
+        ),
+    ] = None,
+    trec: Annotated[bool, typer.Option("--trec", help="TREC run files too, into --to.")] = False,
+    recipe: Annotated[str, typer.Option(help="As for `fit`.")] = "default",
+    epochs: Annotated[
+        int | None, typer.Option(help="As for `fit`.", show_default="the recipe's")
+    ] = None,
+    encoder: Annotated[str | None, typer.Option(help="As for `index`.")] = None,
+    cache: Cache = None,
+    as_json: Json = False,
+) -> None:
+    """Measure what compression keeps: nDCG@5 at each budget, of one method or of many.
+
+    glie evaluate my-set
+
+    glie evaluate set-a set-b set-c --k 2,4,8,16 --methods all --fit-on others --seeds 0,1,2
+    --to results/
+    """
+    from glie.evaluation.comparison import Comparison
+    from glie.evaluation.experiment import MORE, Plan
+    from glie.evaluation.methods import chosen_methods
+    from glie.evaluation.report import write_report
+    from glie.evaluation.tables import rows
+
+    plan = Plan(
+        methods=chosen_methods(methods, bool(codec or fit_on)),
+        budgets=numbers(k, "--k", 1),
+        seeds=numbers(seeds, "--seeds", 0),
+        more=words(more, "--more", MORE),
+        recipe=recipe,
+        epochs=epochs,
+    )
+    given = None if codec is None else named_codec(codec)
+    asked = Comparison(datasets, plan, codec=given, fit_on=fit_on or (), to=to, trec=trec)
+    vectors = encode_sets(list(asked.loaded.values()), encoder, cache)
+    for line in asked.notes:
+        errors.print(line, style="yellow", soft_wrap=True)
+    try:
+        with status_line("measuring") as say:
+            measured = asked.measure(vectors, say)
+            sets, results, corpora = measured
+            if to is not None:
+                write_report(to, results, sets, _typed(), asked.notes, corpora)
+    except KeyboardInterrupt:
+        kept = f"; {to} keeps what is finished: run it again to go on" if to else ""
+        fail(f"interrupted{kept}", 130)
+    if as_json:
+        print_json(rows(results))
+        return
+    print_results(measured)
+    if to is not None:
+        print(
+            f"{to}: report.html, report.md, results.json; "
+            f"{count(asked.store.made, 'result')} measured, {asked.store.kept:,} found finished"
+        )
+
+
+def _typed() -> str:
+    """The command as it was typed, to be typed again."""
+    return shlex.join(["glie", *sys.argv[1:]])
+
+
+def geometry(
+    path: Annotated[
+        Path,
+        typer.Argument(
+            metavar="PAGES",
+            help="An .npz file with one (n, D) array a page, or a folder of cached vectors.",
+        ),
+    ],
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.png", help="Draw every page and its controls (or .svg, .pdf)."),
+    ] = None,
+    pages: Annotated[
+        int, typer.Option(help="Pages to measure a corpus; of more, so many are drawn.")
+    ] = glie.geometry.MOST_PAGES,
+    seed: Annotated[int, typer.Option(help="The same seed draws the same.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Measure page vectors: their norms and their intrinsic dimension (TwoNN).
+
+    Two controls on the same pages stand beside it: a Gaussian with the page's
+    own covariance, and uniform noise. A dimension far below the Gaussian's is
+    that of a curved surface, not of a flat cloud.
+
+    A corpus is a folder of keys, like slides/ of slides/deck_3; a folder with
+    several documents of several pages is told apart by document.
+
+    glie geometry pages.npz --plot pages.png
+    """
+    from glie.evaluation import read_corpora
+
+    if plot is not None:
+        from glie.evaluation.plots import check_plot, plot_geometry
+
+        check_plot(plot)
+    with status_line(str(path)) as say:
+        corpora = glie.geometry.measure(read_corpora(path), seed, pages, say)
+    if plot is not None:
+        plot_geometry(corpora, plot)
+    if as_json:
+        print_json(
+            {
+                "path": str(path),
+                "seed": seed,
+                "corpora": [corpus.to_dict() for corpus in corpora],
+                "overall": glie.geometry.overall(corpora).to_dict(),
+            }
+        )
+    else:
+        print_geometry(corpora, seed)

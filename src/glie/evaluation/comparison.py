@@ -1,0 +1,114 @@
+"""A comparison as it is asked for: sets by name, and what is to be measured on them.
+
+What can be wrong is found before minutes of work, not after: the plan is checked first, then the
+sets are read; encoding, fitting and measuring come last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from glie.codec.codec import Codec
+from glie.errors import InputError
+from glie.evaluation.cache import Encoded
+from glie.evaluation.datasets import load
+from glie.evaluation.experiment import (
+    Codecs,
+    Plan,
+    Store,
+    check_names,
+    check_others,
+    check_plan,
+    run,
+)
+from glie.evaluation.tables import Results
+from glie.evaluation.vectors import vectors_of
+from glie.geometry import CorpusGeometry
+from glie.geometry import measure as measure_geometry
+
+OTHERS = "others"
+
+
+class Measured(NamedTuple):
+    """What was measured, and on what."""
+
+    sets: list[Encoded]
+    results: Results
+    corpora: list[CorpusGeometry]  # if the plan asks for the geometry of the pages
+
+
+class Comparison:
+    """Sets that were read, and what is to be measured on them."""
+
+    def __init__(
+        self,
+        datasets: Sequence[str],
+        plan: Plan,
+        *,
+        codec: Codec | None = None,
+        fit_on: Sequence[str] = (),
+        to: Path | None = None,
+        trec: bool = False,
+    ) -> None:
+        """A codec is given, or fitted on the sets that `fit_on` names; ["others"] stands for all
+        that are measured but the one at hand."""
+        check_plan(plan, codec=codec is not None, fits=bool(fit_on), report=to is not None)
+        if trec and to is None:
+            raise InputError(
+                "--trec: run files are written into the results; name a folder with --to"
+            )
+        if codec is not None and fit_on:
+            raise InputError("--codec and --fit-on: give one of them")
+        if codec is not None and codec.fitted is None:
+            raise InputError("--codec: not a fitted codec; glie-free is measured without one")
+        others = list(fit_on) == [OTHERS]
+        if others:
+            check_others(datasets)
+        self.datasets, self.plan, self.codec = datasets, plan, codec
+        self.fits, self.fit_on = bool(fit_on), None if others else fit_on
+        self.store = Store(to, trec=trec)
+        names = dict.fromkeys([*datasets, *(self.fit_on or [])])
+        self.loaded = {name: load(name) for name in names}  # by what they were asked for as
+        check_names([self.loaded[name].name for name in datasets])
+
+    @property
+    def notes(self) -> list[str]:
+        """What a report says of where its codecs come from."""
+        if self.codec is not None:
+            assert self.codec.fitted is not None
+            pages = self.codec.fitted.notes.get("pages")
+            return [f"The codec was given; it was fitted on {pages} pages."]
+        if not self.fits:
+            return []
+        if self.fit_on is None:
+            return ["Zero-shot: each set is measured by a codec fitted on the other sets."]
+        sources = [self.loaded[name].name for name in self.fit_on]
+        lines = [f"The codec was fitted on {', '.join(sources)}."]
+        measured = [self.loaded[name].name for name in self.datasets]
+        seen = [name for name in measured if name in sources]
+        if seen:
+            lines.append(f"Not zero-shot on {', '.join(seen)}: the codec was fitted on it.")
+        return lines
+
+    def measure(
+        self, vectors: Sequence[Encoded], say: Callable[[str], None] = lambda what: None
+    ) -> Measured:
+        """All that was asked for; `vectors` are those of the sets loaded, in their order."""
+        encoded = dict(zip(self.loaded, vectors, strict=True))
+        sets = [encoded[name] for name in self.datasets]
+        codecs = None
+        if self.codec is not None:
+            for one in sets:
+                self.codec.check_encoder(one.encoder)
+            codecs = Codecs(self.plan, self.store, given=self.codec)
+        elif self.fits:
+            sources = None if self.fit_on is None else [encoded[name] for name in self.fit_on]
+            codecs = Codecs(self.plan, self.store, fit_on=sources, sets=sets, say=say)
+        results = Results(run(sets, self.plan, codecs, self.store, say))
+        corpora: list[CorpusGeometry] = []
+        if "geometry" in self.plan.more:
+            pages = {one.name: vectors_of(one) for one in sets}
+            corpora = measure_geometry(pages, progress=say)
+        return Measured(sets, results, corpora)
