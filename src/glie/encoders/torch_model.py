@@ -8,6 +8,7 @@ import numpy as np
 
 from glie.encoders.base import Floats
 from glie.encoders.files import digest_of
+from glie.encoders.quiet import without_bars
 from glie.encoders.text import WINDOW, Ints, framing
 from glie.errors import EncoderError, MissingExtraError
 
@@ -24,15 +25,14 @@ class TorchModel:
         self.revision = revision or digest_of(
             [*folder.glob("*.safetensors"), *folder.glob("tokenizer*")]
         )
-        bar = transformers.utils.logging.is_progress_bar_enabled()
-        transformers.utils.logging.disable_progress_bar()
         try:
-            self._tokenizer = transformers.AutoTokenizer.from_pretrained(
-                folder, local_files_only=True, use_fast=True, trust_remote_code=False
-            )
-            self._model = transformers.AutoModel.from_pretrained(
-                folder, local_files_only=True, use_safetensors=True, trust_remote_code=False
-            ).eval()
+            with without_bars():
+                self._tokenizer = transformers.AutoTokenizer.from_pretrained(
+                    folder, local_files_only=True, use_fast=True, trust_remote_code=False
+                )
+                self._model = transformers.AutoModel.from_pretrained(
+                    folder, local_files_only=True, use_safetensors=True, trust_remote_code=False
+                ).eval()
             probe = self._tokenizer("a", return_special_tokens_mask=True)
             self.before, self.after = framing(probe["input_ids"], probe["special_tokens_mask"])
         except Exception as error:  # a damaged file makes each format's reader raise its own
@@ -41,9 +41,6 @@ class TorchModel:
                 f"{folder}: not a transformers text model with a tokenizer and safetensors "
                 f"weights: {first}"
             ) from None
-        finally:
-            if bar:
-                transformers.utils.logging.enable_progress_bar()
         self.pad = self._tokenizer.pad_token_id or 0
         self.positions = getattr(self._model.config, "max_position_embeddings", None) or WINDOW
         # windows are cut by the encoder, so the tokenizer's own warning about long texts is noise

@@ -31,6 +31,7 @@ from glie.baselines import merge, merge_labels
 from glie.codec.anchors import anchor
 from glie.codec.codes import Codes
 from glie.codec.config import CodecConfig
+from glie.encoders.quiet import without_bars
 from glie.errors import DatasetError, EncoderError, InputError, MissingExtraError
 from glie.evaluation.datasets import _field, _rows, _table
 from glie.pages import Floats, Pages
@@ -410,7 +411,7 @@ def _loaded(name: str) -> tuple[Any, Any]:
         )
     options = {"local_files_only": local, "trust_remote_code": False}
     try:
-        with _without_bars(transformers):
+        with without_bars():
             kind = transformers.AutoConfig.from_pretrained(name, **options).model_type
             if kind not in MODELS:
                 raise EncoderError(f"{name}: a {kind} model, expected {' or '.join(MODELS)}")
@@ -428,18 +429,6 @@ def _loaded(name: str) -> tuple[Any, Any]:
             f"safetensors weights: {reason}"
         ) from None
     return model, processor
-
-
-@contextlib.contextmanager
-def _without_bars(transformers: Any) -> Iterator[None]:
-    bars = transformers.utils.logging
-    shown = bars.is_progress_bar_enabled()
-    bars.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            bars.enable_progress_bar()
 
 
 def _with_lora(model: Any, settings: FineTuning) -> Any:
