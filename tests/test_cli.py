@@ -343,6 +343,7 @@ def test_evaluate_writes_a_report_and_goes_on(run: Run, documents: Path) -> None
     again = run(*asked, *quick, "--json")
     assert again.code == 0
     assert again.json == written["rows"]
+    assert "0 results measured" in run(*asked, *quick).out
 
 
 @pytest.mark.parametrize(

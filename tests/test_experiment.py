@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 import glie
-from glie.evaluation import Dataset, Encoded, cache, encode
+from glie.evaluation import Dataset, Encoded, cache, comparison, encode
 from glie.evaluation import experiment as module
+from glie.evaluation.comparison import Comparison
 from glie.evaluation.experiment import Codecs, Plan, Result, Setting, Store, facts, run
 from glie.evaluation.methods import FREE, TITLES, chosen_methods
 from glie.evaluation.report import write_report
@@ -184,6 +185,26 @@ def test_what_is_finished_is_kept(
     free = plan(["raw-kmeans"])
     list(run(other, free, None, fourth))
     assert (fourth.made, fourth.kept) == (2, 2)
+
+
+def test_the_geometry_is_kept(
+    sets: list[Encoded], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_name = {one.name: one for one in sets}
+    monkeypatch.setattr(comparison, "load", lambda name, **_: by_name[name])
+    asked = plan(["glie-free"], more=["geometry"])
+    first = Comparison(["one", "two"], asked, to=tmp_path)
+    measured = first.measure(sets)
+    assert [corpus.name for corpus in measured.corpora] == ["one", "two"]
+    assert (first.store.made, first.store.kept) == (6, 0)
+
+    def again(*given: Any, **settings: Any) -> None:
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr(comparison, "measure_geometry", again)
+    second = Comparison(["one", "two"], asked, to=tmp_path)
+    assert second.measure(sets).corpora == measured.corpora
+    assert (second.store.made, second.store.kept) == (0, 6)
 
 
 def test_an_interrupted_run_goes_on(sets: list[Encoded], tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from glie.evaluation import read_corpora
 from glie.evaluation.plots import check_plot, plot_geometry
 from glie.evaluation.vectors import grouped
 from glie.geometry import (
+    CorpusGeometry,
     gaussian_control,
     measure,
     measure_page,
@@ -263,6 +264,15 @@ def test_as_json() -> None:
     assert small["each"][1]["twonn"] == small["twonn"]["median"]
     nothing = measure({"a": [("p", [[1.0, 0.0]])]})[0].to_dict()
     assert nothing["twonn"] == {"median": None, "low": None, "high": None}
+
+
+def test_as_json_and_back() -> None:
+    for corpus in measure(three_corpora()):
+        written = json.loads(json.dumps(corpus.to_dict()))
+        again = CorpusGeometry.from_dict(written)
+        assert again.to_dict() == corpus.to_dict()
+        np.testing.assert_equal(again.twonn, corpus.twonn)  # NaN where it was
+    assert again.not_estimated == 1
 
 
 def test_corpora_by_their_keys() -> None:

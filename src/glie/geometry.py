@@ -159,6 +159,15 @@ class CorpusGeometry:
         summary |= {name: getattr(self, name)._asdict() for name in spreads}
         return {name: _without_nan(value) for name, value in (summary | {"each": pages}).items()}
 
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """The reverse."""
+        pages = [
+            PageGeometry(**_with_nan(page) | {"norm": Spread(**_with_nan(page["norm"]))})
+            for page in values["each"]
+        ]
+        return cls(values["name"], values["pages"], tuple(pages))
+
     def __str__(self) -> str:
         return (
             f"{self.name}: {len(self.pages)} of {self.found} pages measured; "
@@ -299,3 +308,7 @@ def _without_nan(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_nan(item) for item in value]
     return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _with_nan(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: math.nan if value is None else value for name, value in values.items()}

@@ -21,6 +21,7 @@ from glie.evaluation.experiment import (
     check_names,
     check_others,
     check_plan,
+    fingerprint,
     run,
 )
 from glie.evaluation.tables import Results
@@ -107,8 +108,11 @@ class Comparison:
             sources = None if self.fit_on is None else [encoded[name] for name in self.fit_on]
             codecs = Codecs(self.plan, self.store, fit_on=sources, sets=sets, say=say)
         results = Results(run(sets, self.plan, codecs, self.store, say))
-        corpora: list[CorpusGeometry] = []
-        if "geometry" in self.plan.more:
-            pages = {one.name: vectors_of(one) for one in sets}
-            corpora = measure_geometry(pages, progress=say)
-        return Measured(sets, results, corpora)
+        asked = sets if "geometry" in self.plan.more else []
+        return Measured(sets, results, [self._geometry(one, say) for one in asked])
+
+    def _geometry(self, encoded: Encoded, say: Callable[[str], None]) -> CorpusGeometry:
+        def measure() -> CorpusGeometry:
+            return measure_geometry({encoded.name: vectors_of(encoded)}, progress=say)[0]
+
+        return self.store.geometry(encoded.name, fingerprint(encoded), measure)

@@ -14,7 +14,7 @@ import json
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,7 @@ from glie.evaluation.measures import (
     trec_run,
 )
 from glie.evaluation.methods import FREE, ORACLE, UNCOMPRESSED, Method, fitted
+from glie.geometry import CorpusGeometry
 from glie.pages import Pages, Queries
 from glie.search import SHORTLIST, Ranking
 from glie.training.fit import FitStep, fit
@@ -104,6 +105,18 @@ class Result:
         return cls(**{**rest, "setting": setting, "each": tuple(values["each"])})
 
 
+class Keepable(Protocol):
+    """What can be written as JSON, and read again."""
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self: ...
+
+
+Kept = TypeVar("Kept", bound=Keepable)
+
+
 class Store:
     """Finished results and fits, in a folder or, without one, in memory only."""
 
@@ -116,18 +129,36 @@ class Store:
 
     def result(self, setting: Setting, key: str, measure: Callable[[], Result]) -> Result:
         """A result as it was kept, if it was measured on the same; else it is measured."""
+        whole = self._has_run(setting)
+        return self._finished(setting.dataset, setting.label, key, Result, measure, whole)
+
+    def geometry(
+        self, dataset: str, key: str, measure: Callable[[], CorpusGeometry]
+    ) -> CorpusGeometry:
+        """The same, of the geometry of a set's pages."""
+        return self._finished(dataset, "geometry", key, CorpusGeometry, measure)
+
+    def _finished(
+        self,
+        dataset: str,
+        label: str,
+        key: str,
+        kind: type[Kept],
+        measure: Callable[[], Kept],
+        whole: bool = True,
+    ) -> Kept:
         file = None
         if self.folder is not None:
-            file = self.folder / "runs" / _filename(setting.dataset) / f"{setting.label}.json"
-            found = _read(file)
-            if found is not None and found["key"] == key and self._has_run(setting):
+            file = self.folder / "runs" / _filename(dataset) / f"{label}.json"
+            found = _read(file, key, kind) if whole else None
+            if found is not None:
                 self.kept += 1
-                return Result.from_dict(found)
-        result = measure()
+                return found
+        made = measure()
         self.made += 1
         if file is not None:
-            _write(file, json.dumps({"key": key, **result.to_dict()}))
-        return result
+            _write(file, json.dumps({"key": key, **made.to_dict()}))
+        return made
 
     def codec(self, name: str, make: Callable[[], Codec]) -> Codec:
         """A fitted codec as it was kept, or fitted now. Its name has all that decides it."""
@@ -545,13 +576,12 @@ def _filename(name: str) -> str:
     return "".join(letter if letter.isalnum() or letter in "-_.+" else "_" for letter in name)
 
 
-def _read(file: Path) -> dict[str, Any] | None:
-    """A kept result; none if it is not there, or not whole."""
+def _read(file: Path, key: str, kind: type[Kept]) -> Kept | None:
+    """What is kept in a file; none if it is not there, not whole, or of something else."""
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
-        names = {"key", *Setting._fields, *(field.name for field in dataclasses.fields(Result))}
-        return found if names <= set(found) else None
-    except (OSError, ValueError, TypeError):
+        return kind.from_dict(found) if found["key"] == key else None
+    except (OSError, ValueError, TypeError, KeyError):
         return None
 
 
