@@ -17,6 +17,7 @@ from glie.evaluation import Dataset, Encoded, cache, comparison, encode
 from glie.evaluation import experiment as module
 from glie.evaluation.comparison import Comparison
 from glie.evaluation.experiment import Codecs, Plan, Result, Setting, Store, facts, run
+from glie.evaluation.measures import search_oracle
 from glie.evaluation.methods import FREE, TITLES, chosen_methods
 from glie.evaluation.report import write_report
 from glie.evaluation.tables import Results
@@ -142,6 +143,25 @@ def test_the_oracle_sees_the_true_vectors(
     wide = plan(["oracle", "uncompressed"])
     found = {r.setting.method: r for r in everything(sets, wide, Store(None)) if r.setting.k != 1}
     assert found["oracle"].each == found["uncompressed"].each
+
+
+def test_reading_true_vectors_back_is_not_part_of_the_search(
+    sets: list[Encoded], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock that stands still but for a second each time that pages are read."""
+    pages, queries = sets[0].pages(), sets[0].queries
+    codes = glie.Codec(2).compress(pages)
+    now, reads = 0.0, 0
+
+    def read(listed: glie.Codes) -> glie.Pages:
+        nonlocal now, reads
+        now, reads = now + 1, reads + 1
+        return sets[0].take([pages.ids.index(page) for page in listed.ids])
+
+    monkeypatch.setattr("time.perf_counter", lambda: now)
+    found = search_oracle(queries, codes, read, 5, 10)
+    assert reads == 1
+    assert found.cost.seconds == 0
 
 
 def test_each_set_is_measured_by_a_codec_of_the_others(

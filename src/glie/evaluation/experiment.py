@@ -29,6 +29,7 @@ from glie.evaluation.measures import (
     StoredCodes,
     each_measure,
     search_codes,
+    search_oracle,
     search_vectors,
     trec_run,
 )
@@ -407,9 +408,10 @@ class _Bench:
         """With the shortlist regenerated, or (the oracle) replaced by the true vectors."""
         method, at_k = fitted(codec)[1], codec.at(k)
         codes = functools.cache(lambda: self._codes(method, k, seed))
-        regenerate: dict[str, Callable[[Codes], Pages] | None] = {
-            "glie": at_k.regenerate if at_k.decoder else None,
-            ORACLE: self._true_pages,
+        regenerate = at_k.regenerate if at_k.decoder else None
+        searches = {
+            "glie": functools.partial(search_codes, regenerate=regenerate),
+            ORACLE: functools.partial(search_oracle, read=self._true_pages),
         }
         for name in methods:
             for shortlist in shortlists:
@@ -418,7 +420,7 @@ class _Bench:
                 def measure(
                     setting: Setting = setting, name: str = name, shortlist: int = shortlist
                 ) -> Result:
-                    return self._ranked(setting, codes(), regenerate[name], shortlist, codec)
+                    return self._ranked(setting, codes(), searches[name], shortlist, codec)
 
                 yield self.store.result(setting, f"{self.key}-{digest(codec)}", measure)
 
@@ -426,22 +428,23 @@ class _Bench:
         assert setting.k is not None
         key = self.key if codec is None else f"{self.key}-{digest(codec)}"
         k, seed = setting.k, setting.seed
+        search = functools.partial(search_codes, regenerate=None)
         return self.store.result(
             setting,
             key,
-            lambda: self._ranked(setting, self._codes(method, k, seed), None, 0, codec),
+            lambda: self._ranked(setting, self._codes(method, k, seed), search, 0, codec),
         )
 
     def _ranked(
         self,
         setting: Setting,
         codes: StoredCodes,
-        regenerate: Callable[[Codes], Pages] | None,
+        search: Callable[..., Ranking],
         shortlist: int,
         codec: Codec | None,
     ) -> Result:
         self.progress(f"{setting.dataset}: {setting.label}, searching")
-        found = search_codes(self.encoded.queries, codes, regenerate, DEPTH, shortlist)
+        found = search(self.encoded.queries, codes, top=DEPTH, shortlist=shortlist)
         stored = codes.k * (2 * codes.dim + 4)
         return self._judged(setting, found, stored, None if codec is None else facts(codec))
 

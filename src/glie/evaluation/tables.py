@@ -338,7 +338,7 @@ def costs(results: Results) -> Table:
         ["method", "k", "bytes a page", *MEASURES.values(), "ms a query"],
         body,
         "Means over sets and seeds. Milliseconds are of one batch of all questions, on the machine "
-        "that made the table.",
+        "that made the table; reading true vectors back from a cache is not counted.",
     )
 
 
