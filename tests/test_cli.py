@@ -18,7 +18,7 @@ import glie
 from glie.cli import main
 from tests.conftest import make_arrays
 from tests.test_documents import bad_files, make_pdf, picture
-from tests.test_evaluation import PAGES, write_set
+from tests.test_evaluation import PAGES, QUESTIONS, write_set
 from tests.test_geometry import bad_npz_files, wound
 
 
@@ -322,6 +322,18 @@ def test_what_a_set_leaves_out_is_said(run: Run, tmp_path: Path) -> None:
         "small: 1 page without text that OCR can read left out: p6",
     ]
     assert "small: 3 pages, 2 questions" in done.out
+
+
+def test_evaluate_in_one_language(run: Run, tmp_path: Path) -> None:
+    languages = ("english", "french", "english")
+    spoken = [{**row, "language": word} for row, word in zip(QUESTIONS, languages, strict=True)]
+    folder = write_set(tmp_path / "small", questions=spoken)
+    asked = ("evaluate", folder, "--k", "2", "--methods", "glie-free")
+    assert "small: 3 pages, 2 questions" in run(*asked).out
+    assert "small-french: 3 pages, 1 question;" in run(*asked, "--language", "french").out
+    done = run(*asked, "--language", "german")
+    assert done.code == 1
+    assert "no question in 'german'; found english, french" in done.err
 
 
 def test_evaluate_writes_a_report_and_goes_on(run: Run, documents: Path) -> None:

@@ -108,6 +108,7 @@ def test_questions_in_one_language(tmp_path: Path) -> None:
     folder = write_set(tmp_path / "a", questions=spoken)
     assert list(opened(folder).queries) == ["q1", "q2"]
     dataset = opened(folder, language="b")
+    assert dataset.name == "a-b"
     assert (list(dataset.queries), list(dataset.relevant)) == (["q2"], ["q2"])
     assert dataset.warnings == ()
     with pytest.raises(glie.DatasetError, match="no question in 'c'; found a, b"):

@@ -39,6 +39,14 @@ def evaluate(
         ),
     ] = None,
     seeds: Annotated[str, typer.Option(help="Of clustering and fitting, like 0,1,2.")] = "0",
+    language: Annotated[
+        str | None,
+        typer.Option(
+            help="Only the questions in this language, of every set, in the word that the sets "
+            "have for it, like english; a wrong one is answered with those that there are.",
+            show_default="all questions",
+        ),
+    ] = None,
     more: Annotated[
         str | None,
         typer.Option(
@@ -85,7 +93,9 @@ def evaluate(
         epochs=epochs,
     )
     given = None if codec is None else named_codec(codec)
-    asked = Comparison(datasets, plan, codec=given, fit_on=fit_on or (), to=to, trec=trec)
+    asked = Comparison(
+        datasets, plan, codec=given, fit_on=fit_on or (), to=to, trec=trec, language=language
+    )
     vectors = encode_sets(list(asked.loaded.values()), encoder, cache)
     for line in asked.notes:
         errors.print(line, style="yellow", soft_wrap=True)

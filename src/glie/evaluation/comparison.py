@@ -52,9 +52,10 @@ class Comparison:
         fit_on: Sequence[str] = (),
         to: Path | None = None,
         trec: bool = False,
+        language: str | None = None,
     ) -> None:
         """A codec is given, or fitted on the sets that `fit_on` names; ["others"] stands for all
-        that are measured but the one at hand."""
+        that are measured but the one at hand. `language` is that of the questions of all sets."""
         check_plan(plan, codec=codec is not None, fits=bool(fit_on), report=to is not None)
         if trec and to is None:
             raise InputError(
@@ -71,7 +72,8 @@ class Comparison:
         self.fits, self.fit_on = bool(fit_on), None if others else fit_on
         self.store = Store(to, trec=trec)
         names = dict.fromkeys([*datasets, *(self.fit_on or [])])
-        self.loaded = {name: load(name) for name in names}  # by what they were asked for as
+        # by what they were asked for as
+        self.loaded = {name: load(name, language=language) for name in names}
         check_names([self.loaded[name].name for name in datasets])
 
     @property

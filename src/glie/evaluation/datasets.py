@@ -161,6 +161,8 @@ def assemble(
         warnings.append(f"{count(len(half), 'page')} {UNREADABLE}, with text: {listing(half)}")
     if questions is None:
         return Dataset(name, usable, {}, {}, without_text, corpus.images, tuple(warnings))
+    if language is not None:
+        name = f"{name}-{language}"  # another set, with results of its own
     known = {question.id for question in questions}
     relevant: dict[str, dict[str, int]] = {}
     for where, query, page, grade in judgements:

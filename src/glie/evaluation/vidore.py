@@ -63,7 +63,7 @@ def read(name: str, language: str | None = None) -> Dataset:
                 f"{', '.join(TABLES)}, or a single one"
             )
     short = Path(name).resolve().name if Path(name).exists() else name.rpartition("/")[2]
-    return assemble(f"{short}-{language}" if language else short, name, *parts, language)
+    return assemble(short, name, *parts, language)
 
 
 Parts = tuple[Corpus, list[Question], list[Judgement]]
