@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import itertools
 import json
 import threading
 from collections.abc import Iterator
@@ -50,6 +51,10 @@ def test_saving_in_place_of_another(tmp_path: Path) -> None:
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
     with pytest.raises(glie.CodecError, match="not empty and not a codec"):
         glie.Codec().save(tmp_path / "mine")
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "weights" / "model.safetensors").write_text("of somebody else")
+    with pytest.raises(glie.CodecError, match="not empty and not a codec"):
+        glie.Codec().save(tmp_path / "weights")
     with pytest.raises(glie.CodecError, match="a file"):
         glie.Codec().save(tmp_path / "mine" / "thesis.txt")
 
@@ -154,6 +159,39 @@ def test_a_save_that_was_cut_off(tmp_path: Path) -> None:
         glie.Codec.load(tmp_path)
     random_codec(16, 1).save(tmp_path)
     assert glie.Codec.load(tmp_path).fitted is not None
+
+
+@pytest.mark.parametrize("moments", list(itertools.product(range(4), repeat=2)))
+def test_a_save_that_is_killed_at_any_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moments: tuple[int, int]
+) -> None:
+    """It leaves no codec, which a later run would take for one, and nothing in that run's way,
+    even if that is killed too."""
+
+    class Killed(BaseException):
+        pass
+
+    def mortal(action: Any, steps: Iterator[int]) -> Any:
+        def act(path: Path, given: Any) -> Any:
+            if next(steps, None) is not None:
+                return action(path, given)
+            if isinstance(given, bytes):
+                action(path, given[: len(given) // 2])
+            raise Killed
+
+        return act
+
+    codec = random_codec(16, 0)
+    for moment in moments:
+        with monkeypatch.context() as life:
+            steps = iter(range(moment))
+            for name in ("write_bytes", "replace"):
+                life.setattr(Path, name, mortal(getattr(Path, name), steps))
+            with pytest.raises(Killed):
+                codec.save(tmp_path / "c")
+        assert not (tmp_path / "c" / "config.json").exists()
+    codec.save(tmp_path / "c")
+    assert glie.Codec.load(tmp_path / "c").same_as(codec)
 
 
 def test_no_codec_there(tmp_path: Path) -> None:

@@ -90,14 +90,16 @@ def _fitted(weights: bytes, rest: dict[str, Any]) -> Fitted:
 
 
 def save(codec: Codec, folder: Path) -> None:
-    """Write the files, each renamed into place when it is whole."""
+    """Write the files, and rename them into place when all are whole."""
     files = to_files(codec)
     check_place(folder)
     try:
-        for name, data in sorted(files.items(), reverse=True):  # the weights, then what names them
-            new = folder / f"{name}.new"
-            new.write_bytes(data)
-            new.replace(folder / name)
+        if not (folder / CONFIG).exists():
+            (folder / WEIGHTS).unlink(missing_ok=True)  # of a save that was cut off
+        for name, data in files.items():
+            (folder / f"{name}.new").write_bytes(data)
+        for name in sorted(files, reverse=True):  # the weights, then what names them
+            (folder / f"{name}.new").replace(folder / name)
         if WEIGHTS not in files:
             (folder / WEIGHTS).unlink(missing_ok=True)  # of a codec that was here before
     except OSError as error:
@@ -110,9 +112,11 @@ def check_place(folder: Path) -> None:
         raise CodecError(f"{folder}: a file; a codec is a folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        # what an interrupted save leaves does not count
+        # what a save that was cut off leaves is in nobody's way; weights alone are, unless the
+        # settings that name them are still beside them
         others = {path.name for path in folder.iterdir() if not path.name.endswith(".new")}
-        found = json.loads((folder / CONFIG).read_bytes())["format"] if others else FORMAT
+        config = f"{CONFIG}.new" if others == {WEIGHTS} else CONFIG
+        found = json.loads((folder / config).read_bytes())["format"] if others else FORMAT
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         found = None
     except OSError as error:
