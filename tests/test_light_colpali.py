@@ -19,6 +19,8 @@ from PIL import Image, ImageDraw
 
 import glie
 from glie.baselines import merge_labels
+from glie.evaluation import encode, load
+from glie.evaluation.datasets import Picture
 from glie.evaluation.light_colpali import (
     FineTuning,
     LightColPali,
@@ -32,7 +34,7 @@ from glie.evaluation.light_colpali import (
 )
 from glie.kernels.maxsim import maxsim
 from tests.test_cli import Run, run  # noqa: F401
-from tests.test_evaluation import write_set
+from tests.test_evaluation import TextWords, write_set
 
 K = 3
 WORDS = ["red", "blue", "green", "black", "white", "pink"]
@@ -175,7 +177,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def pairs(pictures: Path) -> list[Pair]:
-    return image_pairs(pictures)
+    return image_pairs(load(pictures))[0]
 
 
 def scores_of(encoder: LightColPali, pairs: list[Pair]) -> torch.Tensor:
@@ -189,9 +191,26 @@ def weights_of(encoder: LightColPali) -> dict[str, torch.Tensor]:
 
 
 def test_pairs_of_a_set(pictures: Path) -> None:
-    pairs = image_pairs(pictures)
-    assert len(pairs) == 6
-    assert pairs[1] == Pair("what is blue?", pictures / "blue.png")
+    pairs, warnings = image_pairs(load(pictures))
+    assert (len(pairs), warnings) == (6, [])
+    assert (pairs[1].question, pairs[1].image.name) == ("what is blue?", "blue.png")
+
+
+def test_pages_without_an_image_are_left_out_and_named(tmp_path: Path) -> None:
+    Image.new("RGB", (8, 8)).save(tmp_path / "good.png")
+    (tmp_path / "bad.png").write_bytes(b"not a picture")
+    pages = [{"_id": "p0", "image": "good.png"}, {"_id": "p1", "image": "bad.png"}, {"_id": "p2", "text": "a"}]  # fmt: skip
+    question = [{"_id": "q0", "text": "what?"}]
+    mixed = write_set(tmp_path, pages, question, "h\nq0\tp0\t1\nq0\tp1\t1\nq0\tp2\t2\n")
+    pairs, warnings = image_pairs(load(mixed))
+    assert [(pair.question, pair.image.name) for pair in pairs] == [("what?", "good.png")]
+    assert warnings == ["2 pages without an image that can be read left out: p1, p2"]
+    blind = write_set(tmp_path, pages, question, "h\nq0\tp2\t1\n")
+    with pytest.raises(glie.DatasetError, match="no question that an image answers; 1 page"):
+        image_pairs(load(blind))
+    vectors = encode(load(blind), TextWords())
+    with pytest.raises(glie.DatasetError, match="vectors, without images"):
+        image_pairs(vectors)
 
 
 def test_scores_are_the_definition(folder: Path, pairs: list[Pair]) -> None:
@@ -344,7 +363,9 @@ def test_gradients_reach_every_vector_and_no_padding() -> None:
     assert (vectors.grad.any(-1) == real).all()
 
 
-def test_a_page_does_not_depend_on_its_neighbours(folder: Path, pairs: list[Pair]) -> None:
+def test_a_page_does_not_depend_on_its_neighbours(
+    folder: Path, pictures: Path, pairs: list[Pair]
+) -> None:
     encoder = LightColPali(folder)
     images = [p.image for p in pairs]
     together = encoder.encode_pages(images)
@@ -354,8 +375,11 @@ def test_a_page_does_not_depend_on_its_neighbours(folder: Path, pairs: list[Pair
     alone = [encoder.encode_queries([question])[0] for question in questions]
     for one, other in zip(alone, encoder.encode_queries(questions), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
-    with Image.open(images[0]) as picture:  # a picture, as well as its path
-        assert (encoder.encode_pages([picture])[0] == encoder.encode_pages(images[:1])[0]).all()
+    # a picture that is open, or its path, as well as one that is stored
+    for same in (images[0].open(), pictures / "red.png"):
+        assert (encoder.encode_pages([same])[0] == encoder.encode_pages(images[:1])[0]).all()
+    with pytest.raises(glie.DocumentError, match=r"none\.png: no such file"):
+        encoder.encode_pages([pictures / "none.png"])
 
 
 def test_the_budget_of_the_paper() -> None:
@@ -395,44 +419,15 @@ def test_the_budget_of_the_paper() -> None:
     assert model.get_nb_trainable_parameters()[0] == 13_344_768
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"pages": [{"_id": "p0", "text": "a"}]}, r"line 1: expected a string 'image', found None"),
-        ({"pages": [{"_id": "p0", "image": "no.png"}]}, r"no\.png: no such image"),
-        ({"pages": [{"_id": "p0", "image": "bad.png"}]}, r"bad\.png: damaged, or not an image"),
-        ({"qrels": "header\nq0\tp0\t0\n"}, r"test\.tsv: no question has a relevant page"),
-        ({"qrels": "header\nq0\tp0\n"}, r"line 2: expected query, page and grade"),
-        ({"qrels": "header\nq0\tp9\t1\n"}, r"line 2: page 'p9' is not in the set"),
-        ({"qrels": "header\nq9\tp0\t1\n"}, r"line 2: query 'q9' is not in the set"),
-    ],
-)
-def test_malformed_sets(tmp_path: Path, change: dict[str, Any], message: str) -> None:
-    (tmp_path / "bad.png").write_bytes(b"not a picture")
-    Image.new("RGB", (8, 8)).save(tmp_path / "good.png")
-    good: dict[str, Any] = {
-        "pages": [{"_id": "p0", "image": "good.png"}],
-        "questions": [{"_id": "q0", "text": "what?"}],
-        "qrels": "header\nq0\tp0\t1\n",
-    }
-    assert image_pairs(write_set(tmp_path, **good)) == [Pair("what?", tmp_path / "good.png")]
-    with pytest.raises(glie.DatasetError, match=message):
-        image_pairs(write_set(tmp_path, **(good | change)))
-
-
-def test_no_such_set(tmp_path: Path) -> None:
-    with pytest.raises(glie.DatasetError, match="no such folder"):
-        image_pairs(tmp_path / "none")
-
-
 def test_a_damaged_image_is_found_before_training(
     colpali: Path, pairs: list[Pair], tmp_path: Path
 ) -> None:
     noise = np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)
     Image.fromarray(noise).save(tmp_path / "whole.jpg")
     (tmp_path / "cut.jpg").write_bytes((tmp_path / "whole.jpg").read_bytes()[:2000])
-    with pytest.raises(glie.DatasetError, match=r"cut\.jpg: damaged"):
-        fine_tune(LightColPali(colpali), [*pairs, Pair("a", tmp_path / "cut.jpg")], K, FAST)
+    cut = Picture("cut.jpg", (tmp_path / "cut.jpg").read_bytes, "")
+    with pytest.raises(glie.DocumentError, match=r"cut\.jpg: damaged"):
+        fine_tune(LightColPali(colpali), [*pairs, Pair("a", cut)], K, FAST)
 
 
 def test_one_page_is_not_enough(colpali: Path, pairs: list[Pair]) -> None:

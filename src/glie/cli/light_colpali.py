@@ -8,18 +8,15 @@ from typing import Annotated
 import typer
 
 import glie
-from glie.cli.shared import Json
+from glie.cli.shared import Json, say_left_out
 from glie.terminal import fail, print_json, status_line, tune_bar
 from glie.wording import count
 
 
 def light_colpali(
     dataset: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DATASET",
-            help="A folder as for `fit`, whose corpus.jsonl gives each page's `image`, a path.",
-        ),
+        str,
+        typer.Argument(metavar="DATASET", help="As for `fit`: one whose pages have images."),
     ],
     model: Annotated[
         str,
@@ -45,6 +42,7 @@ def light_colpali(
     LoRA on up to 4,000 pairs of a question and a page image, and wants a GPU. Ctrl-C keeps what is
     learned so far.
     """
+    from glie.evaluation import load
     from glie.evaluation.light_colpali import (
         FineTuning,
         LightColPali,
@@ -57,7 +55,9 @@ def light_colpali(
     check_ready()
     settings = FineTuning(steps=steps)
     glie.CodecConfig(k=k, seed=seed)
-    pairs = image_pairs(dataset)
+    loaded = load(dataset)
+    pairs, warnings = image_pairs(loaded)
+    say_left_out(loaded.name, [*loaded.warnings, *warnings])
     with status_line("loading the model"):
         encoder = LightColPali(model)
     check_place(to)

@@ -5,19 +5,18 @@ answer the questions. A LoRA of the whole encoder learns, through that merge, fr
 question and the image of the page that answers it. One adapter serves one k.
 
     encoder = LightColPali("colpali-v1.3-hf")
-    fine_tune(encoder, image_pairs("my-set"), k=4)
+    pairs, warnings = image_pairs(glie.evaluation.load("my-set"))
+    fine_tune(encoder, pairs, k=4)
     encoder.save("my-adapter")  # later: LightColPali("colpali-v1.3-hf", "my-adapter")
     codes, queries = encoder.codes(images, ids), encoder.encode_queries(texts)
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import math
 import os
-import re
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +32,8 @@ from glie.codec.codes import Codes
 from glie.codec.config import CodecConfig
 from glie.encoders.quiet import without_bars
 from glie.errors import DatasetError, EncoderError, InputError, MissingExtraError
-from glie.evaluation.datasets import _field, _rows, _table
+from glie.evaluation.cache import Encoded
+from glie.evaluation.datasets import Dataset, Picture, left_out
 from glie.pages import Floats, Pages
 
 if TYPE_CHECKING:
@@ -104,68 +104,33 @@ class Pair(NamedTuple):
     """A question and the image of a page that answers it."""
 
     question: str
-    image: Path
+    image: Picture
 
 
-def image_pairs(path: str | os.PathLike[str]) -> list[Pair]:
-    """The pairs of a set in the BEIR shape whose pages have an `image`, a path from its folder."""
-    folder = Path(path)
-    if not folder.is_dir():
-        raise DatasetError(f"{folder}: no such folder; expected one with corpus.jsonl")
-    images = {
-        _field(row, "_id", place): (folder / _field(row, "image", place), place)
-        for row, place in _rows(folder / "corpus.jsonl")
-    }
-    questions = {
-        _field(row, "_id", place): _field(row, "text", place)
-        for row, place in _rows(folder / "queries.jsonl")
-    }
-    qrels = folder / "qrels" / "test.tsv"
-    pairs = []
-    for line, row in enumerate(_table(qrels), start=2):
-        if len(row) != 3 or not re.fullmatch(r"-?\d{1,9}", row[2]):
-            raise DatasetError(f"{qrels}, line {line}: expected query, page and grade, found {row}")
-        query, page, grade = row[0], row[1], int(row[2])
-        if query not in questions or page not in images:
-            unknown = f"query {query!r}" if query not in questions else f"page {page!r}"
-            raise DatasetError(f"{qrels}, line {line}: {unknown} is not in the set")
-        if grade > 0:
-            pairs.append(Pair(questions[query], images[page][0]))
+def image_pairs(dataset: Dataset | Encoded) -> tuple[list[Pair], list[str]]:
+    """Each question of a set with the image of each page that answers it, and a warning that names
+    the pages that have none."""
+    if not isinstance(dataset, Dataset):
+        raise DatasetError(f"{dataset.name}: vectors, without images; give the set they are of")
+    answers = [(query, page) for query, pages in dataset.relevant.items() for page in pages]
+    pairs = [
+        Pair(dataset.queries[query], dataset.images[page])
+        for query, page in answers
+        if page in dataset.images
+    ]
+    blind = dict.fromkeys(page for _, page in answers if page not in dataset.images)
+    said = left_out(list(blind), "page", "without an image that can be read")
     if not pairs:
-        raise DatasetError(f"{qrels}: no question has a relevant page")
-    asked = {pair.image for pair in pairs}
-    for image, place in images.values():
-        if image in asked:
-            with _image_errors(f"{place}: {image}"), _opened(image) as opened:
-                opened.verify()
-    return pairs
+        raise DatasetError(f"{dataset.name}: no question that an image answers; {said[0]}")
+    return pairs, said
 
 
-def _opened(path: Path) -> Image:
-    import PIL.Image
-
-    return PIL.Image.open(path)
-
-
-def _read(image: Any) -> Image:
-    """The picture in a file, or the picture that was given, in three colours."""
-    if hasattr(image, "convert"):
-        return image.convert("RGB")  # type: ignore[no-any-return]
-    with _image_errors(str(image)), _opened(Path(image)) as opened:
-        return opened.convert("RGB")
-
-
-@contextlib.contextmanager
-def _image_errors(place: str) -> Iterator[None]:
-    """Whatever Pillow raises on a bad file (its decoders raise anything) names the file."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    except FileNotFoundError:
-        raise DatasetError(f"{place}: no such image") from None
-    except Exception as error:
-        raise DatasetError(f"{place}: damaged, or not an image ({error})") from None
+def _opened(page: Any) -> Image:
+    """A page's picture, in three colours, whether it is open already, stored, or a path."""
+    if hasattr(page, "convert"):
+        return page.convert("RGB")  # type: ignore[no-any-return]
+    stored = page if isinstance(page, Picture) else Picture(str(page), Path(page).read_bytes, "")
+    return stored.open()
 
 
 class LightColPali:
@@ -231,7 +196,8 @@ class LightColPali:
 
     def page_vectors(self, pages: Sequence[Any]) -> tuple[Tensor, Tensor]:
         """(B, N, D) vectors of page images, and the (B, N) mask of those that are not padding."""
-        return self._vectors(self._processor.process_images(images=[_read(page) for page in pages]))
+        images = [_opened(page) for page in pages]
+        return self._vectors(self._processor.process_images(images=images))
 
     def query_vectors(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
         """(B, m, D) vectors of questions, and the (B, m) mask of those that are not padding."""
@@ -306,7 +272,7 @@ def fine_tune(
     if len({pair.image for pair in chosen}) < 2:
         raise InputError("pairs: expected at least two pages, since each is a negative of others")
     for image in {pair.image for pair in chosen}:
-        _read(image)  # a damaged one is found now, not after an hour
+        image.open()  # a damaged one is found now, not after an hour
     batches = _batches(chosen, settings.batch, rng)
     steps = settings.steps_for(len(chosen))
     relevant = set(pairs)
