@@ -16,10 +16,11 @@ import glie
 from glie.evaluation import Dataset, Encoded, cache, comparison, encode
 from glie.evaluation import experiment as module
 from glie.evaluation.comparison import Comparison
-from glie.evaluation.experiment import Codecs, Plan, Result, Setting, Store, facts, run
+from glie.evaluation.experiment import Codecs, Plan, facts, run
 from glie.evaluation.measures import search_oracle
 from glie.evaluation.methods import FREE, TITLES, chosen_methods
 from glie.evaluation.report import write_report
+from glie.evaluation.store import Result, Setting, Store
 from glie.evaluation.tables import Results
 from glie.index.format import from_bfloat16, to_bfloat16
 from glie.training.recipe import DEFAULT

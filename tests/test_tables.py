@@ -8,8 +8,8 @@ import pytrec_eval
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glie.evaluation.experiment import Result, Setting
 from glie.evaluation.measures import MEASURES, each_measure
+from glie.evaluation.store import Result, Setting
 from glie.evaluation.tables import Estimate, Results, improved, ladder, main_sweep, margin, rows
 
 METHODS = {

@@ -17,13 +17,12 @@ from glie.evaluation.datasets import load
 from glie.evaluation.experiment import (
     Codecs,
     Plan,
-    Store,
     check_names,
     check_others,
     check_plan,
-    fingerprint,
     run,
 )
+from glie.evaluation.store import Store, fingerprint
 from glie.evaluation.tables import Results
 from glie.evaluation.vectors import vectors_of
 from glie.geometry import CorpusGeometry

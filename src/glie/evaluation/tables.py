@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from glie.evaluation.experiment import SHARES, SHORTLIST_K, Result
+from glie.evaluation.experiment import SHARES, SHORTLIST_K
 from glie.evaluation.measures import MEASURES
 from glie.evaluation.methods import BASELINES, ORACLE, TITLES, UNCOMPRESSED
+from glie.evaluation.store import Result
 from glie.geometry import CorpusGeometry, overall
 
 RESAMPLES = 2000  # of the bootstrap

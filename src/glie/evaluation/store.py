@@ -1,0 +1,213 @@
+"""Results and fits that are finished, one small file each.
+
+What is finished is kept at once, under a name that says what it is, with a digest of what it was
+measured on: a run that was interrupted goes on where it stopped, and one whose vectors or codec
+have changed measures again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import json
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
+
+import numpy as np
+import xxhash
+
+from glie.codec.codec import Codec
+from glie.errors import InputError
+from glie.evaluation.cache import Encoded
+from glie.evaluation.measures import trec_run
+from glie.geometry import CorpusGeometry
+from glie.search import Ranking
+
+FORMAT = 1  # of kept results; another number, and all is measured again
+
+
+class Setting(NamedTuple):
+    """What a result is of."""
+
+    dataset: str
+    method: str
+    k: int | None = None  # None: all vectors
+    seed: int = 0
+    shortlist: int | None = None  # None: one stage
+    variant: str = ""  # of the codec: "512x3", "a quarter"
+
+    @property
+    def label(self) -> str:
+        parts = [self.method, f"k{self.k}" if self.k else "", self.variant]
+        parts += [f"L{self.shortlist}" if self.shortlist else "", f"seed{self.seed}"]
+        return "-".join(part for part in parts if part)
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """What a method keeps of a set, and what it costs."""
+
+    setting: Setting
+    bytes_per_page: float
+    ms_per_query: float  # of a batch of all questions
+    measures: dict[str, float]  # means over the questions
+    each: tuple[float, ...]  # nDCG@5 of every question
+    codec: dict[str, Any] | None = None  # of a fitted one: parameters, pages, questions
+
+    @property
+    def ndcg(self) -> float:
+        return self.measures["ndcg_at_5"]
+
+    def to_dict(self) -> dict[str, Any]:
+        rest = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return {**self.setting._asdict(), **rest, "setting": None, "each": list(self.each)}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Result:
+        setting = Setting(*(values[name] for name in Setting._fields))
+        rest = {f.name: values[f.name] for f in dataclasses.fields(cls)}
+        return cls(**{**rest, "setting": setting, "each": tuple(values["each"])})
+
+
+class Keepable(Protocol):
+    """What can be written as JSON, and read again."""
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self: ...
+
+
+Kept = TypeVar("Kept", bound=Keepable)
+
+
+class Store:
+    """Finished results and fits, in a folder or, without one, in memory only."""
+
+    def __init__(self, folder: Path | None, *, trec: bool = False) -> None:
+        if folder is not None and folder.exists() and not folder.is_dir():
+            raise InputError(f"{folder}: a file is in the way; name a folder for the results")
+        self.folder, self.trec = folder, trec and folder is not None
+        self.codecs: dict[str, Codec] = {}
+        self.kept = self.made = 0  # results found finished, and results measured
+
+    def result(self, setting: Setting, key: str, measure: Callable[[], Result]) -> Result:
+        """A result as it was kept, if it was measured on the same; else it is measured."""
+        whole = self._has_run(setting)
+        return self._finished(setting.dataset, setting.label, key, Result, measure, whole)
+
+    def geometry(
+        self, dataset: str, key: str, measure: Callable[[], CorpusGeometry]
+    ) -> CorpusGeometry:
+        """The same, of the geometry of a set's pages."""
+        return self._finished(dataset, "geometry", key, CorpusGeometry, measure)
+
+    def _finished(
+        self,
+        dataset: str,
+        label: str,
+        key: str,
+        kind: type[Kept],
+        measure: Callable[[], Kept],
+        whole: bool = True,
+    ) -> Kept:
+        file = None
+        if self.folder is not None:
+            file = self.folder / "runs" / filename(dataset) / f"{label}.json"
+            found = _read(file, key, kind) if whole else None
+            if found is not None:
+                self.kept += 1
+                return found
+        made = measure()
+        self.made += 1
+        if file is not None:
+            _write(file, json.dumps({"key": key, **made.to_dict()}))
+        return made
+
+    def codec(self, name: str, make: Callable[[], Codec]) -> Codec:
+        """A fitted codec as it was kept, or fitted now. Its name has all that decides it."""
+        if name not in self.codecs:
+            folder = None if self.folder is None else self.folder / "codecs" / filename(name)
+            if folder is not None and (folder / "config.json").exists():
+                self.codecs[name] = Codec.load(folder)
+                return self.codecs[name]
+            codec = make()
+            if codec.fitted is not None and codec.fitted.notes["interrupted"]:
+                raise KeyboardInterrupt  # half a fit is not what the table is of
+            if folder is not None:
+                folder.parent.mkdir(parents=True, exist_ok=True)
+                codec.save(folder)
+            self.codecs[name] = codec
+        return self.codecs[name]
+
+    def _run_file(self, setting: Setting) -> Path:
+        assert self.folder is not None
+        return self.folder / "trec" / filename(setting.dataset) / f"{setting.label}.run"
+
+    def _has_run(self, setting: Setting) -> bool:
+        return not self.trec or self._run_file(setting).exists()
+
+    def run(self, setting: Setting, encoded: Encoded, found: Ranking) -> None:
+        """A TREC run file of a ranking, on request."""
+        if self.trec:
+            text = trec_run(encoded.queries.ids, encoded.page_ids, found, setting.label)
+            _write(self._run_file(setting), text)
+
+
+def fingerprint(encoded: Encoded) -> str:
+    """A digest of the vectors of a set, of what they are judged by, and of our version: what was
+    measured by another is measured again."""
+    known = _fingerprints.get(encoded)
+    if known is None:
+        seen = xxhash.xxh3_64()
+        of = [
+            FORMAT,
+            importlib.metadata.version("glie"),
+            encoded.encoder,
+            encoded.page_ids,
+            encoded.relevant,
+        ]
+        seen.update(json.dumps([*of, encoded.queries.ids]).encode())
+        for array in (encoded.lengths, encoded.queries.offsets, encoded.queries.vectors):
+            seen.update(np.ascontiguousarray(array).tobytes())
+        for block in encoded.blocks():
+            seen.update(block.vectors.tobytes())
+        known = _fingerprints[encoded] = seen.hexdigest()
+    return known
+
+
+_fingerprints: weakref.WeakKeyDictionary[Encoded, str] = weakref.WeakKeyDictionary()
+
+
+def digest(codec: Codec) -> str:
+    """A digest of a codec's weights and settings."""
+    from glie.codec.store import to_files
+
+    seen = xxhash.xxh3_64()
+    for name, data in sorted(to_files(codec).items()):
+        seen.update(name.encode() + bytes(data))
+    return seen.hexdigest()
+
+
+def filename(name: str) -> str:
+    """A name as a file may have it."""
+    return "".join(letter if letter.isalnum() or letter in "-_.+" else "_" for letter in name)
+
+
+def _read(file: Path, key: str, kind: type[Kept]) -> Kept | None:
+    """What is kept in a file; none if it is not there, not whole, or of something else."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+        return kind.from_dict(found) if found["key"] == key else None
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def _write(file: Path, text: str) -> None:
+    """Whole or not at all: a new file takes the place of the old."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    new = file.with_name(f"{file.name}.new")
+    new.write_text(text, encoding="utf-8")
+    new.replace(file)
