@@ -13,8 +13,9 @@ import numpy.typing as npt
 import pytest
 
 import glie
-from glie.evaluation import Dataset, Encoded, encode, joined, load, read_corpora
+from glie.evaluation import Dataset, Encoded, encode, encoding, joined, load, read_corpora
 from glie.evaluation import cache as caching
+from glie.evaluation.encoded import Half
 from tests.conftest import Floats, unit
 from tests.test_datasets import png
 from tests.test_documents import picture
@@ -162,7 +163,7 @@ def test_only_what_is_asked_for_is_read(tmp_path: Path) -> None:
 
 
 def test_blocks_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(caching, "SHARD_BYTES", 1)
+    monkeypatch.setattr(encoding, "SHARD_BYTES", 1)
     found = encode(make_set(), Counting())
     assert found.shard_pages == (32, 32, 32, 32, 22)
 
@@ -321,7 +322,7 @@ def test_files_that_are_no_vectors() -> None:
 
     half = np.zeros((3, 2), dtype=np.float16)
     ends: npt.NDArray[np.int64] = np.array([0, 3])
-    caching.Half.from_bytes(save({"vectors": half, "offsets": ends}))
+    Half.from_bytes(save({"vectors": half, "offsets": ends}))
     for tensors in (
         {"vectors": half},
         {"vectors": half, "offsets": ends, "more": ends},
@@ -332,9 +333,9 @@ def test_files_that_are_no_vectors() -> None:
         {"vectors": half, "offsets": np.array([0, 3, 3])},
     ):
         with pytest.raises(ValueError, match="offsets"):
-            caching.Half.from_bytes(save(tensors))
+            Half.from_bytes(save(tensors))
     with pytest.raises(ValueError, match="not a file of vectors and offsets"):
-        caching.Half.from_bytes(b"pickle")
+        Half.from_bytes(b"pickle")
 
 
 def test_where_nothing_can_be_written(tmp_path: Path) -> None:
@@ -431,7 +432,7 @@ def test_a_text_encoder_gets_text(tmp_path: Path, pictures: Dataset) -> None:
 
 def test_without_ocr(tmp_path: Path, pictures: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as hidden:
-        hidden.setattr(caching, "ocr_available", lambda: False)
+        hidden.setattr(encoding, "ocr_available", lambda: False)
         found = encode(pictures, Counting(), tmp_path / "cache")
         assert found.page_ids == ["p1", "p5"]
         assert found.warnings[len(pictures.warnings) :] == (

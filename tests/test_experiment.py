@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import glie
-from glie.evaluation import Dataset, Encoded, cache, comparison, encode
+from glie.evaluation import Dataset, Encoded, comparison, encode, encoding
 from glie.evaluation import experiment as module
 from glie.evaluation.comparison import Comparison
 from glie.evaluation.experiment import Codecs, Plan, facts, run
@@ -57,8 +57,8 @@ def make_set(name: str, seed: int = 0, pages: int = PAGES) -> Encoded:
     queries = {f"q{i}": f"{topics[0]} {topics[2]}" for i, topics in enumerate(about)}
     relevant = {f"q{i}": {f"p{i}": 1 + i % 2} for i in range(pages)}
     with pytest.MonkeyPatch.context() as patch:  # in several blocks, as a large set is
-        patch.setattr(cache, "SHARD_PAGES", 16)
-        patch.setattr(cache, "TEXTS_PER_BATCH", 8)
+        patch.setattr(encoding, "SHARD_PAGES", 16)
+        patch.setattr(encoding, "TEXTS_PER_BATCH", 8)
         found = encode(Dataset(name, texts, queries, relevant), Topics())
     assert len(found.shard_pages) > 2
     return found

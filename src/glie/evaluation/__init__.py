@@ -1,7 +1,8 @@
 """What a budget costs: retrieval quality on sets with known answers."""
 
-from glie.evaluation.cache import Encoded, encode
 from glie.evaluation.datasets import Dataset, load, load_pages
+from glie.evaluation.encoded import Encoded
+from glie.evaluation.encoding import encode
 from glie.evaluation.experiment import joined
 from glie.evaluation.vectors import read_corpora
 

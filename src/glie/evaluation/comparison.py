@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from glie.codec.codec import Codec
 from glie.errors import InputError
-from glie.evaluation.cache import Encoded
 from glie.evaluation.datasets import load
+from glie.evaluation.encoded import Encoded
 from glie.evaluation.experiment import (
     Codecs,
     Plan,

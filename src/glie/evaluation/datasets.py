@@ -26,7 +26,7 @@ from glie.wording import count, listing
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from glie.evaluation.cache import Encoded
+    from glie.evaluation.encoded import Encoded
 
 CORPUS = "corpus.jsonl"
 UNREADABLE = "whose image cannot be read"

@@ -16,7 +16,7 @@ from glie.codec.codec import Codec
 from glie.codec.codes import Codes
 from glie.codec.config import CodecConfig
 from glie.errors import DatasetError, InputError
-from glie.evaluation.cache import Encoded, check_encoder
+from glie.evaluation.encoded import Encoded, check_encoder
 from glie.evaluation.measures import (
     StoredCodes,
     each_measure,

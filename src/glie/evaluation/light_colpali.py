@@ -32,8 +32,8 @@ from glie.codec.codes import Codes
 from glie.codec.config import CodecConfig
 from glie.encoders.quiet import without_bars
 from glie.errors import DatasetError, EncoderError, InputError, MissingExtraError
-from glie.evaluation.cache import Encoded
 from glie.evaluation.datasets import Dataset, Picture, left_out
+from glie.evaluation.encoded import Encoded
 from glie.pages import Floats, Pages
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from glie.codec.codes import Codes
 from glie.errors import MissingExtraError
-from glie.evaluation.cache import Encoded
 from glie.evaluation.datasets import Dataset
+from glie.evaluation.encoded import Encoded
 from glie.index.format import from_bfloat16, to_bfloat16
 from glie.kernels.maxsim import maxsim, prepare
 from glie.pages import Pages, Queries

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from glie.evaluation.cache import Encoded
+from glie.evaluation.encoded import Encoded
 from glie.evaluation.methods import CITATIONS
 from glie.evaluation.tables import Results, Table, geometry, rows, tables
 from glie.geometry import CorpusGeometry

@@ -20,7 +20,7 @@ import xxhash
 
 from glie.codec.codec import Codec
 from glie.errors import InputError
-from glie.evaluation.cache import Encoded
+from glie.evaluation.encoded import Encoded
 from glie.evaluation.measures import trec_run
 from glie.geometry import CorpusGeometry
 from glie.search import Ranking

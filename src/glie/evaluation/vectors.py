@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from glie.errors import DatasetError
 from glie.evaluation import cache
+from glie.evaluation.encoded import Encoded
 from glie.geometry import checked_vectors
 
 EXPECTED = (
@@ -76,7 +77,7 @@ def _pages(source: Path, keys: Sequence[str]) -> Iterator[tuple[str, npt.NDArray
             yield key, checked_vectors(array, what)
 
 
-def vectors_of(encoded: cache.Encoded) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+def vectors_of(encoded: Encoded) -> Iterator[tuple[str, npt.NDArray[Any]]]:
     """The pages of a set as a corpus."""
     for block in encoded.blocks():
         yield from zip(block.ids, block, strict=True)

@@ -1,0 +1,113 @@
+"""Sets as vectors, in memory or on disk, read block by block."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from glie.codec.fitted import same_encoder
+from glie.errors import EncoderError
+from glie.pages import Pages, Queries, VectorSets
+
+
+class Half(NamedTuple):
+    """Packed vectors in half the bytes. What is read back differs from what an encoder gave by
+    2**-11 of a vector's length at most, a quarter of what bfloat16 codes lose."""
+
+    vectors: npt.NDArray[np.float16]
+    offsets: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, sets: VectorSets) -> Half:
+        return cls(sets.vectors.astype(np.float16), sets.offsets)
+
+    def to_bytes(self) -> bytes:
+        from safetensors.numpy import save
+
+        data: bytes = save(self._asdict())
+        return data
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Half:
+        """The reverse; a ValueError says what is wrong."""
+        from safetensors import SafetensorError
+        from safetensors.numpy import load
+
+        try:
+            half = cls(**load(data))
+        except (SafetensorError, TypeError, KeyError) as error:
+            raise ValueError(f"not a file of vectors and offsets: {error}") from None
+        vectors, offsets = half
+        whole = vectors.dtype == np.float16 and vectors.ndim == 2
+        whole = whole and offsets.dtype == np.int64 and offsets.ndim == 1 and len(offsets) > 0
+        ends = (offsets[0], offsets[-1]) if whole else None
+        if ends != (0, len(vectors)) or (np.diff(offsets) < 1).any():
+            raise ValueError("its offsets are not those of its vectors")
+        return half
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Encoded:
+    """The pages and questions of a set as vectors. Pages are read as they are asked for, so that
+    a corpus may be larger than memory."""
+
+    name: str
+    encoder: dict[str, Any]  # name and revision
+    page_ids: list[str]
+    lengths: npt.NDArray[np.int64]  # vectors of each page
+    dim: int
+    queries: Queries
+    relevant: dict[str, dict[str, int]]  # by query, then page: 1 or a grade
+    warnings: tuple[str, ...]  # what was left out, in loading and in encoding
+    shard_pages: tuple[int, ...]  # pages of each shard
+    read_shard: Callable[[int], Half]
+
+    def blocks(self) -> Iterator[Pages]:
+        """All pages, in order, in blocks of bounded size."""
+        for shard in range(len(self.shard_pages)):
+            yield self._block(shard)
+
+    def pages(self) -> Pages:
+        """All pages in memory."""
+        return self.take(range(len(self.page_ids)))
+
+    def take(self, rows: Sequence[int] | npt.NDArray[np.integer[Any]]) -> Pages:
+        """Some pages, by row, in the order asked for; only the blocks they are in are read."""
+        wanted = np.asarray(rows, dtype=np.int64)
+        if wanted.size and not 0 <= wanted.min() <= wanted.max() < len(self.page_ids):
+            raise IndexError(f"rows {wanted.min()} to {wanted.max()} of {len(self.page_ids)} pages")
+        offsets = np.concatenate([[0], np.cumsum(self.lengths[wanted])])
+        vectors = np.empty((int(offsets[-1]), self.dim), dtype=np.float32)
+        shard_of = np.searchsorted(self._firsts, wanted, side="right") - 1
+        for shard in np.unique(shard_of):
+            block, first = self._block(int(shard)), self._firsts[shard]
+            for place in np.flatnonzero(shard_of == shard):
+                vectors[offsets[place] : offsets[place + 1]] = block[int(wanted[place] - first)]
+        return Pages.packed(vectors, offsets, [self.page_ids[row] for row in wanted])
+
+    @functools.cached_property
+    def _firsts(self) -> npt.NDArray[np.int64]:
+        return np.concatenate([[0], np.cumsum(self.shard_pages)]).astype(np.int64)
+
+    def _block(self, shard: int) -> Pages:
+        first, last = self._firsts[shard : shard + 2]
+        return Pages.restored(*self.read_shard(shard), self.page_ids[first:last])
+
+    def __repr__(self) -> str:
+        return f"Encoded({self.name!r}, {len(self.page_ids)} pages, {len(self.queries)} queries)"
+
+
+def check_encoder(encoded: Encoded, encoder: Mapping[str, Any]) -> None:
+    """Refuse to mix the vectors of two encoders."""
+    mine = encoded.encoder
+    if not same_encoder(mine, encoder):
+        raise EncoderError(
+            f"{encoded.name}: vectors of encoder {mine['name']!r} (revision {mine['revision']}), "
+            f"not of {encoder['name']!r} (revision {encoder['revision']}); use that one, or encode "
+            "the set again"
+        )

@@ -1,0 +1,209 @@
+"""Encoding sets: pages and questions to vectors, a shard at a time, into memory or a cache."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from glie.documents import ocr_available, picture_text
+from glie.encoders.base import Encoder, reads
+from glie.errors import DatasetError, DocumentError, EncoderError, InputError
+from glie.evaluation.cache import (
+    FORMAT,
+    VERSION,
+    Entry,
+    Journal,
+    finish,
+    is_finished,
+    read_again,
+    reasons_of,
+    warnings_of,
+    writing,
+)
+from glie.evaluation.datasets import UNREADABLE, Dataset
+from glie.evaluation.encoded import Encoded, Half, check_encoder
+from glie.pages import Pages, Queries
+
+SHARD_PAGES = 64  # what a killed run has to encode again, at most
+SHARD_BYTES = 32 * 2**20  # of float32, and a batch, where pages have many vectors
+TEXTS_PER_BATCH, IMAGES_PER_BATCH = 32, 8  # a decoded image takes 10 MB and more
+
+NO_OCR = 'with no text but an image (pip install "glie[ocr]" to read it)'
+
+
+def encode(
+    dataset: Dataset | Encoded,
+    encoder: Encoder | None,
+    cache: str | os.PathLike[str] | None = None,
+    progress: Callable[[str], None] = lambda what: None,
+) -> Encoded:
+    """The vectors of a set, of one that is encoded already as it is. With a `cache` folder they
+    are written there, and read from there the next time; without, they are kept in memory, rounded
+    in the same way, so that a cache changes no result."""
+    if isinstance(dataset, Encoded):
+        if encoder is not None:
+            check_encoder(dataset, {"name": encoder.name, "revision": encoder.revision})
+        return dataset
+    if encoder is None:
+        raise InputError(f"{dataset.name}: an encoder is needed; only cached vectors need none")
+    if cache is None:
+        memory = _Memory()
+        queries = _encode_into(memory, dataset, encoder, progress)
+        return _joined(dataset, encoder, memory.entries, queries, memory.halves.__getitem__)
+    key = _key(dataset, encoder)
+    name = re.sub(r"[^\w.-]+", "_", dataset.name).strip(".")[:80]
+    folder = Path(cache) / f"{name}-{key[:16]}"
+    if not is_finished(folder):
+        with writing(folder, lambda: progress(f"{dataset.name}: another process is encoding it")):
+            if not is_finished(folder):
+                journal = Journal(folder)
+                queries = _encode_into(journal, dataset, encoder, progress)
+                finish(journal, key, dataset, encoder, queries)
+    return read_again(folder, key, dataset.warnings)
+
+
+def _key(dataset: Dataset, encoder: Encoder) -> str:
+    """A digest of all that decides the vectors, and of what they are asked and judged by."""
+    given = reads(encoder)
+    by_ocr = given == "text" and not all(dataset.pages.values()) and ocr_available()
+    digest = hashlib.sha256()
+    head = FORMAT, VERSION, encoder.name, encoder.revision, given, by_ocr
+    digests = ((page, picture.digest) for page, picture in dataset.images.items())
+    parts = head, dataset.pages.items(), digests, dataset.queries.items(), dataset.relevant.items()
+    for part in parts:
+        for item in part:
+            digest.update(json.dumps(item).encode() + b"\n")
+        digest.update(b"\n")
+    return digest.hexdigest()
+
+
+class _Shard(NamedTuple):
+    pages: Pages
+    left_out: dict[str, list[str]]  # since the shard before, by reason
+    next: int  # the page of the set to go on with
+
+
+def _shards(
+    dataset: Dataset, encoder: Encoder, start: int, progress: Callable[[str], None]
+) -> Iterator[_Shard]:
+    """Encode the pages of a set from one of them on, a shard at a time. What is encoded when
+    something goes wrong, or is interrupted, comes as a last shard before the error does."""
+    ids, what = list(dataset.pages), reads(encoder)
+    batch_size = IMAGES_PER_BATCH if what == "image" else TEXTS_PER_BATCH
+    names: list[str] = []
+    arrays: list[Any] = []
+    reasons: dict[str, list[str]] = {}
+    for at in range(start, len(ids), batch_size):
+        progress(f"{dataset.name}: encoding pages, {at} of {len(ids)}")
+        batch = ids[at : at + batch_size]
+        dropped: dict[str, list[str]] = {}
+        try:
+            given = {page: _given(dataset, page, what, dropped) for page in batch}
+            given = {page: content for page, content in given.items() if content is not None}
+            vectors = encoder.encode_pages(list(given.values())) if given else []
+            made = Pages(vectors, list(given))
+        except (Exception, KeyboardInterrupt):
+            if arrays:
+                yield _Shard(Pages(arrays, names), reasons, at)
+            raise
+        names += made.ids
+        arrays += list(made)
+        for reason, pages in dropped.items():
+            reasons.setdefault(reason, []).extend(pages)
+        size = sum(array.nbytes for array in arrays)
+        if arrays and (len(arrays) + batch_size > SHARD_PAGES or size >= SHARD_BYTES):
+            yield _Shard(Pages(arrays, names), reasons, at + len(batch))
+            names, arrays, reasons = [], [], {}
+    if arrays or reasons:
+        yield _Shard(Pages(arrays, names), reasons, len(ids))
+
+
+def _given(dataset: Dataset, page: str, what: str, dropped: dict[str, list[str]]) -> Any:
+    """What an encoder gets of a page: its text, read off its image where there is no other, or
+    its image. None, and a reason, if there is no such thing."""
+    text, picture = dataset.pages[page], dataset.images.get(page)
+    if what == "text" and text:
+        return text
+    why, shown = f"without {'an image' if what == 'image' else 'text'}", page
+    if picture is not None and what == "text" and not ocr_available():
+        why = NO_OCR
+    elif picture is not None:
+        try:
+            image = picture.open()
+            content = image if what == "image" else picture_text(image)
+            if content:
+                return content
+            why = "without text that OCR can read"
+        except DocumentError as error:
+            why, shown = UNREADABLE, str(error)
+    dropped.setdefault(why, []).append(shown)
+    return None
+
+
+class _Memory:
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.halves: list[Half] = []
+
+    def keep(self, entry: Entry, half: Half) -> None:
+        if entry.pages:
+            self.halves.append(half)
+        self.entries.append(entry)
+
+
+def _encode_into(
+    store: _Memory | Journal, dataset: Dataset, encoder: Encoder, progress: Callable[[str], None]
+) -> Queries:
+    """Encode what the store does not have yet, and the questions."""
+    start = store.entries[-1].next if store.entries else 0
+    for pages, dropped, following in _shards(dataset, encoder, start, progress):
+        if len(pages):
+            _check_dim(encoder, store.entries, pages.dim)
+        lengths = [list(pair) for pair in zip(pages.ids, pages.lengths.tolist(), strict=True)]
+        store.keep(Entry(lengths, pages.dim, dropped, following), Half.of(pages))
+    progress(f"{dataset.name}: encoding questions")
+    texts = list(dataset.queries.values())
+    queries = Queries(encoder.encode_queries(texts) if texts else [], list(dataset.queries))
+    if not any(entry.pages for entry in store.entries):
+        warnings = (*dataset.warnings, *warnings_of(reasons_of(store.entries)))
+        raise DatasetError(f"{dataset.name}: no page is left to encode; {'; '.join(warnings)}")
+    if len(queries):
+        _check_dim(encoder, store.entries, queries.dim)
+    return queries
+
+
+def _check_dim(encoder: Encoder, entries: Sequence[Entry], dim: int) -> None:
+    before = next((entry.dim for entry in entries if entry.pages), dim)
+    if dim != before:
+        raise EncoderError(
+            f"encoder {encoder.name!r}: its vectors have {before} and {dim} numbers; all must agree"
+        )
+
+
+def _joined(
+    dataset: Dataset,
+    encoder: Encoder,
+    entries: Sequence[Entry],
+    queries: Queries,
+    read_shard: Callable[[int], Half],
+) -> Encoded:
+    with_pages = [entry for entry in entries if entry.pages]
+    return Encoded(
+        dataset.name,
+        {"name": encoder.name, "revision": encoder.revision},
+        [page for entry in with_pages for page, _ in entry.pages],
+        np.array([length for entry in with_pages for _, length in entry.pages], dtype=np.int64),
+        with_pages[0].dim,
+        Queries.restored(*Half.of(queries), queries.ids),
+        dataset.relevant,
+        (*dataset.warnings, *warnings_of(reasons_of(entries))),
+        tuple(len(entry.pages) for entry in with_pages),
+        read_shard,
+    )
