@@ -1,0 +1,110 @@
+"""Sets of codewords: found, chosen and packed, each against a plain statement of what it does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glie.kernels.evidence import (
+    FIRST_LAYER,
+    layers,
+    most_bytes,
+    most_needed,
+    nearest_words,
+    nearest_words_reference,
+    pack_set,
+    unpack_set,
+)
+
+
+def book(rng: np.random.Generator, cells: int, dim: int) -> tuple[np.ndarray, np.ndarray]:
+    """Words in cells of unequal size, and where the cells start."""
+    sizes = rng.integers(1, 9, cells)
+    return rng.normal(size=(sizes.sum(), dim)).astype(np.float32), np.cumsum([0, *sizes])
+
+
+@pytest.mark.parametrize(("rows", "cells", "dim"), [(1, 1, 1), (3, 2, 5), (50, 9, 16), (257, 30, 7)])
+def test_nearest_words_are_those_of_the_reference(rows: int, cells: int, dim: int) -> None:
+    rng = np.random.default_rng(rows)
+    words, starts = book(rng, cells, dim)
+    centres = np.stack([words[a:b].mean(axis=0) for a, b in zip(starts, starts[1:], strict=False)])
+    x = rng.normal(size=(rows, dim)).astype(np.float32)
+    found = nearest_words(x, centres, starts, words)
+    np.testing.assert_array_equal(found, nearest_words_reference(x, centres, starts, words))
+
+
+def test_a_row_finds_the_same_word_alone_and_in_company() -> None:
+    rng = np.random.default_rng(0)
+    words, starts = book(rng, 12, 24)
+    centres = np.stack([words[a:b].mean(axis=0) for a, b in zip(starts, starts[1:], strict=False)])
+    x = rng.normal(size=(40, 24)).astype(np.float32)
+    together = nearest_words(x, centres, starts, words)
+    alone = [nearest_words(row[None], centres, starts, words)[0] for row in x]
+    np.testing.assert_array_equal(together, alone)
+
+
+@given(st.data())
+def test_a_packed_set_comes_back_layer_by_layer(data: st.DataObject) -> None:
+    universe = data.draw(st.integers(1, 300_000))
+    count = data.draw(st.integers(0, min(universe, 200)))
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    symbols = rng.choice(universe, count, replace=False)
+    packed = pack_set(symbols, universe)
+    assert len(packed) <= most_bytes(count, universe)
+    behind = np.frombuffer(packed.tobytes() + b"\xff\xff", np.uint8)
+    found = unpack_set(behind, count, universe)
+    assert found is not None and found[1] == len(packed)
+    for first, last in layers(count):
+        np.testing.assert_array_equal(found[0][first:last], np.sort(symbols[first:last]))
+
+
+def test_a_set_takes_little_more_than_its_information() -> None:
+    universe, count = 4 * 65_536, FIRST_LAYER
+    rng = np.random.default_rng(0)
+    sizes = [
+        len(pack_set(rng.choice(universe, count, replace=False), universe)) for _ in range(200)
+    ]
+    choices = sum(np.log2((universe - i) / (i + 1)) for i in range(count))
+    assert choices / 8 < np.mean(sizes) < 1.03 * choices / 8 + 0.5
+
+
+@given(st.binary(max_size=60), st.integers(0, 70), st.integers(1, 100_000))
+def test_no_bytes_read_outside_the_universe(data: bytes, count: int, universe: int) -> None:
+    found = unpack_set(np.frombuffer(data, np.uint8), count, universe)
+    if found is not None:
+        symbols, used = found
+        assert used <= len(data)
+        assert ((symbols >= 0) & (symbols < universe)).all()
+        for first, last in layers(count):
+            assert (np.diff(symbols[first:last]) > 0).all()
+
+
+def sparing(similarity: np.ndarray, permanent: int) -> list[int]:
+    """What most_needed does, said plainly."""
+    alive = list(range(similarity.shape[1]))
+    gone = []
+    while len(alive) > permanent:
+
+        def cost(j: int) -> float:
+            others = [i for i in alive if i != j]
+            before = similarity[:, alive].max(axis=1)
+            if not others:
+                return 0.0
+            return float(((before - similarity[:, others].max(axis=1)) ** 2).sum())
+
+        leaving = min((j for j in alive if j >= permanent), key=cost)
+        alive.remove(leaving)
+        gone.append(leaving)
+    return gone[::-1]
+
+
+@pytest.mark.parametrize(("rows", "members", "permanent"), [(1, 3, 1), (20, 9, 2), (40, 30, 4), (9, 5, 5), (12, 6, 0)])
+def test_the_most_needed_are_those_whose_going_costs_most(
+    rows: int, members: int, permanent: int
+) -> None:
+    rng = np.random.default_rng(members)
+    similarity = rng.normal(size=(rows, members)).astype(np.float64).astype(np.float32)
+    chosen = most_needed(similarity, permanent)
+    assert chosen.tolist() == sparing(similarity.astype(np.float64), permanent)
