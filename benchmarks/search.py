@@ -17,7 +17,6 @@ import numpy as np
 from common import interleaved, load_pages, machine
 
 import glie
-from glie.index.format import from_bfloat16
 from glie.kernels.maxsim import maxsim
 from glie.pages import Floats, Queries
 
@@ -77,8 +76,7 @@ def report(
     index = glie.Index.create(folder / "bench.glie", glie.Codec(k=arguments.k))
     # the vectors of a code are its own clusters, so each page stores its code unchanged
     index.add(glie.Pages(codes, ids=[f"p{i}" for i in range(pages)]))
-    blocks = [segment.codes.vectors for segment in index._state.segments]
-    stored = np.concatenate([from_bfloat16(block) for block in blocks])
+    stored = np.concatenate([segment.vectors.vectors() for segment in index._state.segments])
     assert index.search([query], top=10)[0].ids == [
         f"p{i}" for i in numpy_search(query, stored, 10)
     ]

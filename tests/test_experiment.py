@@ -22,7 +22,7 @@ from glie.evaluation.methods import FREE, TITLES, chosen_methods
 from glie.evaluation.report import write_report
 from glie.evaluation.store import Result, Setting, Store
 from glie.evaluation.tables import Results
-from glie.index.format import from_bfloat16, to_bfloat16
+from glie.kernels.quantize import Packed
 from glie.training.recipe import DEFAULT
 from tests.conftest import unit
 
@@ -116,7 +116,7 @@ def test_a_method_scores_what_its_definition_says(
     one, pages = sets[0], sets[0].pages()
 
     def stored(vectors: Any) -> Any:
-        return from_bfloat16(to_bfloat16(vectors))
+        return Packed.of(vectors, "bf16").vectors()
 
     def ndcg(vectors: list[Any]) -> float:
         total = 0.0

@@ -10,7 +10,7 @@ import pytest
 
 import glie
 from glie.codec.fitted import Budget
-from glie.index.format import from_bfloat16, to_bfloat16
+from glie.kernels.quantize import Packed
 from tests.codec.networks import random_codec
 from tests.conftest import Floats, make_arrays
 
@@ -18,7 +18,7 @@ from tests.conftest import Floats, make_arrays
 def regenerated(codec: glie.Codec, pages: glie.Pages) -> glie.Pages:
     """The pages as an index regenerates them: from codes rounded to 16 bits."""
     codes = codec.compress(pages)
-    kept = from_bfloat16(to_bfloat16(codes.vectors))
+    kept = Packed.of(codes.vectors, "bf16").vectors()
     return codec.regenerate(glie.Codes(kept, codes.norms, codes.counts, codes.ids))
 
 
@@ -138,7 +138,7 @@ def test_a_single_stage_codec(tmp_path: Path, pages: glie.Pages, codec: glie.Cod
     assert glie.Index.open(index.path).codec.decoder is None
     codes = codec.single_stage.compress(pages)
     query = make_arrays(1, seed=2)
-    kept = from_bfloat16(to_bfloat16(codes.vectors))
+    kept = Packed.of(codes.vectors, "bf16").vectors()
     best = max(plain(query[0], kept[i][codes.counts[i] > 0]) for i in range(len(pages)))
     assert index.search(query)[0].scores[0] == pytest.approx(best, abs=1e-4)
 

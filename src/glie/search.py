@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from glie.codec.codes import Codes, used_rows
 from glie.kernels.maxsim import maxsim, prepare
+from glie.kernels.quantize import Packed
 from glie.pages import Pages, Queries
 
 Ints = npt.NDArray[np.int64]
@@ -50,8 +51,8 @@ class Hits:
 class CodeBlock(NamedTuple):
     """Some of the stored codes: rows `rows` of the arrays, at positions first + rows."""
 
-    vectors: npt.NDArray[Any]  # (P, k, D) bfloat16 bits or float32
-    counts: npt.NDArray[np.uint16]  # (P, k)
+    vectors: Packed  # (P, k, B)
+    counts: npt.NDArray[Any]  # (P, k), as they are stored: 0 in a slot that is not used
     first: int
     rows: Ints
 
@@ -73,8 +74,8 @@ def rank(queries: Queries, blocks: Iterable[CodeBlock], top: int) -> Ranking:
     pages = bytes_read = 0
     step = max(1, SCORES_PER_BLOCK // max(len(queries), 1))
     for block in blocks:
-        _, k, dim = block.vectors.shape
-        flat = block.vectors.reshape(-1, dim)
+        _, k, row_bytes = block.vectors.rows.shape
+        flat = block.vectors._replace(rows=block.vectors.rows.reshape(-1, row_bytes))
         starts, ends = used_rows(block.counts)
         for at in range(0, len(block.rows), step):
             rows = block.rows[at : at + step]
@@ -85,7 +86,7 @@ def rank(queries: Queries, blocks: Iterable[CodeBlock], top: int) -> Ranking:
                 keep = best_first(merged, top)
                 best_positions[q], best_scores[q] = positions[keep], merged[keep]
             pages += len(rows)
-            bytes_read += len(rows) * k * (dim * block.vectors.itemsize + block.counts.itemsize)
+            bytes_read += len(rows) * k * (row_bytes + block.counts.itemsize)
     cost = Cost(pages, 0, bytes_read, time.perf_counter() - began)
     return Ranking(best_positions, best_scores, cost)
 
@@ -102,7 +103,8 @@ def two_stage(
     their regenerated vectors. The others keep their order behind them.
 
     That is also the order of the scores: a page contains its code once regenerated, so its score
-    can only rise.
+    can only rise. (Where numbers are stored in a few bits, but for rounding: the scan goes over
+    rotated vectors.)
     """
     found = rank(queries, blocks, max(top, shortlist if regenerate else 0))
     if shortlist and regenerate is not None:
@@ -126,9 +128,11 @@ def _rescored(
     scores = [found_scores.copy() for found_scores in found.scores]
     # A page on several shortlists is regenerated once, with those that ask for it.
     wanted = np.unique(np.concatenate([np.empty(0, np.int64), *listed]))
+    evidence_bytes = 0
     for at in range(0, len(wanted), PAGES_PER_REGENERATION):
         some = wanted[at : at + PAGES_PER_REGENERATION]
         codes = codes_at(some)
+        evidence_bytes += 0 if codes.evidence is None else codes.evidence.data.nbytes
         parts = codes.counts.sum(axis=1, dtype=np.int64).cumsum() // VECTORS_PER_REGENERATION
         for part in np.unique(parts):
             mine = np.flatnonzero(parts == part)
@@ -144,6 +148,7 @@ def _rescored(
     cost = dataclasses.replace(
         found.cost,
         pages_regenerated=len(wanted),
+        bytes_read=found.cost.bytes_read + evidence_bytes,
         seconds=found.cost.seconds + time.perf_counter() - began,
     )
     return Ranking(ranked, scores, cost)

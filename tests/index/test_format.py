@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import glie
+from glie.codec.codes import Blobs
 from glie.index.format import (
     Images,
     Segment,
@@ -21,13 +23,20 @@ from glie.index.format import (
     segment_bytes,
     tombstone_bytes,
 )
+from glie.kernels.quantize import DTYPES, Packed
 
 CODES = StoredCodes(
-    np.array([[[0x3F80, 0x0000], [0x0000, 0xBF80]]], np.uint16),  # (1, 0) and (0, -1)
+    Packed.of(np.array([[[1, 0], [0, -1]]], np.float32), "bf16"),
     np.array([[0.5, 1.0]], np.float16),
     np.array([[3, 2]], np.uint16),
 )
 RECORD = b'["a.pdf#1", {"page": 1}]'
+TIGHT = StoredCodes(
+    Packed(np.array([[[0b11_01], [0b00_10]]], np.uint8), "int2", 2),
+    np.array([[128 / 255, 1.0]], np.float16),
+    np.array([[300, 2]], np.uint16),
+    Blobs.of([b"xyz"]),
+)
 
 
 def literal_segment() -> bytes:
@@ -50,18 +59,92 @@ def literal_segment() -> bytes:
     return header + body
 
 
+def literal_tight_segment() -> bytes:
+    """The second example of docs/format.md, byte by byte."""
+    records = zlib.compress(RECORD + b"\n", 9)
+    sections = [
+        bytes.fromhex("0d02"),
+        bytes.fromhex("80ff"),
+        bytes.fromhex("2c010200"),
+        bytes.fromhex("0300"),
+        b"xyz",
+        records,
+        struct.pack("<QQ", 0, len(records)),
+    ]
+    header = b"GLIESEG\0" + struct.pack("<II", 2, 4) + struct.pack("<Q", 1)
+    header += struct.pack("<III", 2, 2, 256) + bytes([1, 2, 2, 0])
+    header += struct.pack("<Q", len(records))
+    for section in sections:
+        header += struct.pack("<Q", checksum(section))
+    header += struct.pack("<Q", 3) + bytes(8)
+    header += struct.pack("<Q", checksum(header))
+    assert len(header) == 128
+    return header + b"".join(section + bytes(-len(section) % 64) for section in sections)
+
+
+Literal = Callable[[], bytes]
+both = pytest.mark.parametrize("literal", [literal_segment, literal_tight_segment])
+
+
+def assert_same_codes(mine: StoredCodes, expected: StoredCodes) -> None:
+    assert mine.vectors[1:] == expected.vectors[1:]
+    np.testing.assert_array_equal(mine.vectors.rows, expected.vectors.rows)
+    np.testing.assert_array_equal(mine.norms, expected.norms)
+    np.testing.assert_array_equal(mine.counts, expected.counts)
+    assert mine.norms.dtype == np.float16
+    assert mine.counts.dtype == np.uint16
+    assert (mine.evidence is None) == (expected.evidence is None)
+    if mine.evidence is not None and expected.evidence is not None:
+        np.testing.assert_array_equal(mine.evidence.data, expected.evidence.data)
+        np.testing.assert_array_equal(mine.evidence.offsets, expected.evidence.offsets)
+
+
 def test_a_segment_is_these_bytes() -> None:
     assert segment_bytes(CODES, [RECORD]) == literal_segment()
+    assert segment_bytes(TIGHT, [RECORD]) == literal_tight_segment()
     assert record_line("a.pdf#1", {"page": 1}) == RECORD
 
 
-def test_the_literal_file_reads_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("literal", "codes"), [(literal_segment, CODES), (literal_tight_segment, TIGHT)]
+)
+def test_the_literal_file_reads_back(tmp_path: Path, literal: Literal, codes: StoredCodes) -> None:
     path = tmp_path / "a.seg"
-    path.write_bytes(literal_segment())
+    path.write_bytes(literal())
     segment = Segment(path)
-    for mine, expected in zip(segment.codes, CODES, strict=True):
-        np.testing.assert_array_equal(mine, expected)
+    assert_same_codes(segment.codes, codes)
+    assert segment.code_bytes == codes.bytes
     assert segment.record(0) == ("a.pdf#1", {"page": 1})
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("evidence", [None, [b"", b"some", b"", b"x" * 65535, b"more", b"", b"e"]])
+@pytest.mark.parametrize("norms", ["none", "bytes", "exact"])
+@pytest.mark.parametrize("counts", ["small", "rounded", "exact"])
+def test_any_codes_read_back_exactly(
+    tmp_path: Path, dtype: str, evidence: list[bytes] | None, norms: str, counts: str
+) -> None:
+    """Norms and counts are stored in as few bytes as hold them."""
+    rng = np.random.default_rng(0)
+    sizes = {"small": [31, 7, 0], "rounded": [2048, 44, 0], "exact": [45, 33, 0]}[counts]
+    lengths = {"none": [1, 1, 0], "bytes": [1, 99 / 255, 0], "exact": [0.7, 0.1, 0]}[norms]
+    codes = StoredCodes(
+        Packed.of(rng.normal(size=(7, 3, 5)).astype(np.float32), dtype),
+        np.array([lengths] * 7, np.float16),
+        np.array([sizes] * 7, np.uint16),
+        None if evidence is None else Blobs.of(evidence),
+    )
+    path = tmp_path / "a.seg"
+    path.write_bytes(segment_bytes(codes, [RECORD] * 7))
+    segment = Segment(path)
+    assert_same_codes(segment.codes, codes)
+    assert_same_codes(StoredCodes.joined([codes.take(np.array([i])) for i in range(7)]), codes)
+    each = {"none": 0, "bytes": 1, "exact": 2}[norms] + (2 if counts == "exact" else 1)
+    if dtype == "bf16" and evidence is None:
+        each = 4
+    row = {"bf16": 10, "int8": 5, "int4": 3, "int2": 2, "int1": 1}[dtype]
+    extra = 0 if evidence is None else 14 + sum(map(len, evidence))
+    assert segment.code_bytes == codes.bytes == 7 * 3 * (row + each) + extra
 
 
 def test_a_page_takes_exactly_1040_bytes_at_k_4_and_128_dimensions(tmp_path: Path) -> None:
@@ -72,7 +155,7 @@ def test_a_page_takes_exactly_1040_bytes_at_k_4_and_128_dimensions(tmp_path: Pat
         index = glie.Index.create(tmp_path / f"{pages}.glie", glie.Codec(k=4))
         index.add(glie.Pages(vectors, normalize=True))
         codes = Segment(next((tmp_path / f"{pages}.glie" / "segments").glob("*.seg"))).codes
-        sizes.append(sum(part.nbytes for part in codes))
+        sizes.append(codes.bytes)
     assert sizes == [64 * 1040, 128 * 1040]
     assert index.info().code_bytes_per_page == 1040
 
@@ -83,12 +166,14 @@ def read_all(path: Path) -> None:
     list(segment.records())
 
 
-def test_every_flipped_byte_is_noticed(tmp_path: Path) -> None:
-    data = literal_segment()
+@both
+def test_every_flipped_byte_is_noticed(tmp_path: Path, literal: Literal) -> None:
+    data = literal()
     path = tmp_path / "a.seg"
     unused = set(range(128, len(data)))  # padding between sections holds nothing
     at = 128
-    for size in (8, 4, 4, len(zlib.compress(RECORD + b"\n", 9)), 16):
+    codes = (8, 4, 4) if literal is literal_segment else (2, 2, 4, 2, 3)
+    for size in (*codes, len(zlib.compress(RECORD + b"\n", 9)), 16):
         unused -= set(range(at, at + size))
         at += size + -size % 64
     for i in range(len(data)):
@@ -99,8 +184,9 @@ def test_every_flipped_byte_is_noticed(tmp_path: Path) -> None:
             read_all(path)
 
 
-def test_every_truncation_and_extension_is_noticed(tmp_path: Path) -> None:
-    data = literal_segment()
+@both
+def test_every_truncation_and_extension_is_noticed(tmp_path: Path, literal: Literal) -> None:
+    data = literal()
     path = tmp_path / "a.seg"
     for size in range(len(data)):
         path.write_bytes(data[:size])
@@ -111,14 +197,58 @@ def test_every_truncation_and_extension_is_noticed(tmp_path: Path) -> None:
         Segment(path)
 
 
-def test_absurd_sizes_allocate_nothing(tmp_path: Path) -> None:
-    header = bytearray(literal_segment())
-    header[16:24] = struct.pack("<Q", 2**60)
-    header[120:128] = struct.pack("<Q", checksum(bytes(header[:120])))
+def forged(data: bytes, at: int, field: bytes) -> bytes:
+    """A file whose header is changed, and its checksum made to fit."""
+    head = data[:at] + field + data[at + len(field) : 120]
+    return head + struct.pack("<Q", checksum(head)) + data[128:]
+
+
+@both
+@pytest.mark.parametrize("at", [16, 24, 28, 40])
+def test_absurd_sizes_allocate_nothing(tmp_path: Path, literal: Literal, at: int) -> None:
     path = tmp_path / "a.seg"
-    path.write_bytes(header)
+    path.write_bytes(forged(literal(), at, struct.pack("<I", 2**32 - 1)))
     with pytest.raises(glie.CorruptIndexError, match="bytes long, the header says"):
         Segment(path)
+
+
+@pytest.mark.parametrize(
+    ("at", "field", "message"),
+    [
+        (8, b"\3\0\0\0", "version 3, type 4 is unknown; upgrade glie"),
+        (8, b"\1\0\0\0", "version 1, type 4 is unknown"),
+        (12, b"\0\0\0\0", "version 2, type 0 is unknown"),
+        (12, b"\6\0\0\0", "version 2, type 6 is unknown"),
+        (16, bytes(8), "a zero where a size should be"),
+        (28, bytes(4), "a zero where a size should be"),
+        (32, bytes(4), "a zero where a size should be"),
+        (36, b"\3", "norms, counts and lengths of 3, 2 and 2 bytes"),
+        (37, b"\0", "norms, counts and lengths of 1, 0 and 2 bytes"),
+        (38, b"\1", "norms, counts and lengths of 1, 2 and 1 bytes"),
+        (38, b"\0", "norms, counts and lengths of 1, 2 and 0 bytes"),
+        (39, b"\1", "version 2, type 4 is unknown"),
+        (104, struct.pack("<Q", 2**60), "bytes long, the header says"),
+        (104, struct.pack("<Q", 4), "its evidence bytes do not match their checksum"),
+        (112, b"\1", "version 2, type 4 is unknown"),
+    ],
+)
+def test_a_forged_header_is_refused(tmp_path: Path, at: int, field: bytes, message: str) -> None:
+    """Its checksum is right, what it covers is not."""
+    path = tmp_path / "a.seg"
+    path.write_bytes(forged(literal_tight_segment(), at, field))
+    with pytest.raises(glie.CorruptIndexError, match=message):
+        read_all(path)
+
+
+def test_evidence_lengths_that_do_not_add_up_are_refused(tmp_path: Path) -> None:
+    data = literal_tight_segment()
+    lengths = struct.pack("<H", 2)
+    at = 128 + 3 * 64
+    data = data[:at] + lengths + data[at + 2 :]
+    path = tmp_path / "a.seg"
+    path.write_bytes(forged(data, 48 + 3 * 8, struct.pack("<Q", checksum(lengths))))
+    with pytest.raises(glie.CorruptIndexError, match="not as long as its lengths say"):
+        read_all(path)
 
 
 def test_tombstones(tmp_path: Path) -> None:

@@ -20,9 +20,9 @@ import glie
 import glie.index.folder as folder_module
 import glie.index.writer as implementation
 from glie.index.folder import Folder
-from glie.index.format import from_bfloat16, to_bfloat16
 from glie.index.index import Batch
 from glie.kernels.maxsim import maxsim_reference
+from glie.kernels.quantize import Packed
 from tests.conftest import make_arrays, unit
 
 
@@ -33,7 +33,7 @@ def query(seed: int = 9, dim: int = 16) -> np.ndarray[Any, Any]:
 def expected_scores(codes: glie.Codes, q: np.ndarray[Any, Any]) -> list[float]:
     scores = []
     for vectors, counts in zip(codes.vectors, codes.counts, strict=True):
-        stored = from_bfloat16(to_bfloat16(vectors[counts > 0]))
+        stored = Packed.of(vectors[counts > 0], "bf16").vectors()
         scores.append(float((q @ stored.T).max(axis=1).sum()))
     return scores
 
@@ -568,6 +568,6 @@ def test_the_reference_agrees_on_codes(pages: glie.Pages) -> None:
     q = query()
     starts = np.arange(30) * 4
     ends = starts + (codes.counts > 0).sum(axis=1)
-    flat = to_bfloat16(codes.vectors).reshape(-1, 16)
+    flat = Packed.of(codes.vectors.reshape(-1, 16), "bf16")
     scores = maxsim_reference(q, np.array([0, 5]), flat, starts, ends)[0]
     np.testing.assert_allclose(scores, expected_scores(codes, q), rtol=1e-5)

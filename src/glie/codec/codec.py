@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 from collections.abc import Mapping
@@ -11,18 +12,20 @@ from typing import Any
 import numpy as np
 
 from glie.codec.anchors import anchor, cluster
-from glie.codec.codes import Codes
+from glie.codec.codes import Codes, quantised
 from glie.codec.config import CodecConfig
 from glie.codec.decoder import Decoder, SlotTable, regenerated, with_steps
 from glie.codec.fitted import Budget, Fitted, same_encoder
 from glie.codec.refiner import Refiner, refine
 from glie.errors import CodecError, InputError, VectorError
+from glie.kernels.quantize import BFLOAT16
 from glie.pages import Pages
 
 
 class Codec:
     """k vectors a page. `Codec(k)` is training-free, normalised k-means centroids; `glie.fit`
-    gives one whose vectors are refined and from which all N can be regenerated.
+    gives one whose vectors are refined and from which all N can be regenerated. `dtype` is what a
+    number is stored in: bf16 or, in fewer bits, int8, int4, int2 or int1.
 
     >>> Codec(k=4).k
     4
@@ -32,15 +35,19 @@ class Codec:
         self,
         k: int | None = None,
         *,
+        dtype: str | None = None,
         config: CodecConfig | None = None,
         fitted: Fitted | None = None,
         cascade: bool = True,
     ) -> None:
-        if config is None:
-            config = CodecConfig() if k is None else CodecConfig(k=k)
-        elif k is not None and k != config.k:
-            raise TypeError(f"k={k} contradicts config.k={config.k}: give one of them")
-        self.config = config
+        given = {name: value for name, value in (("k", k), ("dtype", dtype)) if value is not None}
+        for name, value in given.items():
+            if config is not None and value != getattr(config, name):
+                raise TypeError(
+                    f"{name}={value} contradicts config.{name}={getattr(config, name)}: give one "
+                    "of them"
+                )
+        self.config = config or CodecConfig.from_dict(given)
         self.fitted = fitted
         self.cascade = cascade and fitted is not None
 
@@ -48,6 +55,11 @@ class Codec:
     def k(self) -> int:
         """How many vectors a page keeps."""
         return self.config.k
+
+    @property
+    def dtype(self) -> str:
+        """The type in which their numbers are stored."""
+        return self.config.dtype
 
     @property
     def dim(self) -> int | None:
@@ -98,7 +110,14 @@ class Codec:
 
     def at(self, k: int) -> Codec:
         """The same codec at another budget: no weight depends on k."""
-        config = CodecConfig.from_dict({**self.config.to_dict(), "k": k})
+        return self._with(k=k)
+
+    def stored_as(self, dtype: str) -> Codec:
+        """The same codec with the numbers of its vectors stored in another type."""
+        return self._with(dtype=dtype)
+
+    def _with(self, **settings: Any) -> Codec:
+        config = dataclasses.replace(self.config, **settings)
         return Codec(config=config, fitted=self.fitted, cascade=self.cascade)
 
     def compress(self, pages: Pages) -> Codes:
@@ -110,8 +129,12 @@ class Codec:
         return self.code(pages, anchor(pages, cluster(pages, self.config)))
 
     def code(self, pages: Pages, free: Codes) -> Codes:
-        """The code of pages whose normalised k-means code is known."""
-        return free if self.refiner is None else refined(self.refiner, free, pages)
+        """The code of pages whose normalised k-means code is known. In a few bits a number it is
+        as it will be read back; in bfloat16 it is not rounded yet."""
+        codes = free if self.refiner is None else refined(self.refiner, free, pages)
+        if self.dtype == BFLOAT16:
+            return codes
+        return quantised(codes, self.dtype, sizes=self.decoder is not None)
 
     def regenerate(self, codes: Codes) -> Pages:
         """All N vectors of every page, cluster by cluster, the stored vector of each first.
@@ -187,9 +210,12 @@ class Codec:
 
     def __repr__(self) -> str:
         if self.fitted is None:
-            return f"Codec(k={self.k})"
-        kind = "fitted" if self.cascade else "fitted, single stage"
-        return f"Codec(k={self.k}, {kind} for D={self.dim})"
+            kind = ""
+        else:
+            stages = "fitted" if self.cascade else "fitted, single stage"
+            kind = f", {stages} for D={self.dim}"
+        stored = "" if self.dtype == BFLOAT16 else f", {self.dtype}"
+        return f"Codec(k={self.k}{stored}{kind})"
 
 
 def refined(weights: Refiner, codes: Codes, pages: Pages) -> Codes:

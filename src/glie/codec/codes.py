@@ -8,6 +8,54 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from glie.codec.sizes import count_bytes, counts_of, norm_bytes, norms_of
+from glie.kernels.quantize import BFLOAT16, Packed
+
+Rows = npt.NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True)
+class Blobs:
+    """Some bytes a page, one page's after the other's: those of page p begin at offsets[p]."""
+
+    data: npt.NDArray[np.uint8]  # (n,)
+    offsets: npt.NDArray[np.int64]  # (P + 1,), from 0 to n
+
+    @classmethod
+    def of(cls, blobs: Sequence[bytes]) -> Blobs:
+        lengths = np.array([len(blob) for blob in blobs], np.int64)
+        return cls.by_lengths(np.frombuffer(b"".join(blobs), np.uint8), lengths)
+
+    @classmethod
+    def by_lengths(cls, data: npt.NDArray[np.uint8], lengths: npt.NDArray[np.int64]) -> Blobs:
+        return cls(data, np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, page: int) -> npt.NDArray[np.uint8]:
+        return self.data[self.offsets[page] : self.offsets[page + 1]]
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        return np.diff(self.offsets)
+
+    def take(self, rows: Rows) -> Blobs:
+        """The bytes of some of the pages."""
+        mine = [self[row] for row in rows]
+        return Blobs.by_lengths(_end_to_end(mine), self.lengths[rows])
+
+    @staticmethod
+    def joined(parts: Sequence[Blobs]) -> Blobs:
+        """The bytes of several sets of pages, one set after the other."""
+        lengths = [part.lengths for part in parts]
+        data = _end_to_end([part.data for part in parts])
+        return Blobs.by_lengths(data, np.concatenate([np.empty(0, np.int64), *lengths]))
+
+
+def _end_to_end(arrays: Sequence[npt.NDArray[np.uint8]]) -> npt.NDArray[np.uint8]:
+    return np.concatenate([np.empty(0, np.uint8), *arrays])
+
 
 @dataclasses.dataclass(frozen=True)
 class Codes:
@@ -21,6 +69,8 @@ class Codes:
     norms: npt.NDArray[np.float16]  # (P, k): how long the centroid was before projection
     counts: npt.NDArray[np.uint16]  # (P, k): how many of the page's vectors it stands for
     ids: Sequence[str]
+    packed: Packed | None = None  # the bytes of which `vectors` are read, once they are packed
+    evidence: Blobs | None = None  # what else is kept of a page
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -33,15 +83,54 @@ class Codes:
     def dim(self) -> int:
         return int(self.vectors.shape[2])
 
-    def take(self, rows: npt.NDArray[np.int64]) -> Codes:
+    @classmethod
+    def read(
+        cls,
+        packed: Packed,
+        norms: npt.NDArray[np.float16],
+        counts: npt.NDArray[np.uint16],
+        ids: Sequence[str],
+        evidence: Blobs | None = None,
+    ) -> Codes:
+        """Codes as they are read back from what is stored."""
+        vectors = packed.vectors()
+        vectors[counts == 0] = 0  # in a few bits there is no zero vector
+        return cls(vectors, norms, counts, ids, packed, evidence)
+
+    @property
+    def stored(self) -> Packed:
+        """The vectors as bytes: as they were packed, and in bfloat16 if they were not."""
+        return self.packed or Packed.of(self.vectors, BFLOAT16)
+
+    def take(self, rows: Rows) -> Codes:
         """The codes of some of the pages."""
         return Codes(
-            self.vectors[rows], self.norms[rows], self.counts[rows], [self.ids[r] for r in rows]
+            self.vectors[rows],
+            self.norms[rows],
+            self.counts[rows],
+            [self.ids[r] for r in rows],
+            None if self.packed is None else self.packed.take(rows),
+            None if self.evidence is None else self.evidence.take(rows),
         )
 
 
+def quantised(codes: Codes, dtype: str, *, sizes: bool) -> Codes:
+    """Codes as they are read back when each number is stored in a few bits. `sizes`: whether norms
+    and exact counts are needed; else no norm is kept, and counts are rounded."""
+    used = codes.counts > 0
+    packed = Packed.of(codes.vectors, dtype)
+    packed.rows[~used] = 0
+    return Codes.read(
+        packed,
+        norms_of(norm_bytes(codes.norms)) if sizes else used.astype(np.float16),
+        codes.counts if sizes else counts_of(count_bytes(codes.counts)),
+        codes.ids,
+        codes.evidence,
+    )
+
+
 def used_rows(
-    counts: npt.NDArray[np.uint16],
+    counts: npt.NDArray[np.unsignedinteger],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Where each page's rows start and end in its codes seen as one (P * k, D) array."""
     pages, k = counts.shape

@@ -7,18 +7,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from glie.errors import InputError
+from glie.kernels.quantize import BFLOAT16, DTYPES
 
 MAX_K = 4096
 
 
 @dataclasses.dataclass(frozen=True)
 class CodecConfig:
-    """k stored vectors a page, and how they are found."""
+    """k stored vectors a page, how they are found, and in which type their numbers are stored."""
 
     k: int = 4
     restarts: int = 2
     iterations: int = 10  # Lloyd's; more cost much and lower the objective little
     seed: int = 0
+    dtype: str = BFLOAT16
 
     def __post_init__(self) -> None:
         for name, low, high in (
@@ -33,9 +35,17 @@ class CodecConfig:
                     f"codec setting {name}: expected a whole number from {low} to {high}, "
                     f"found {value!r}"
                 )
+        if self.dtype not in DTYPES:
+            raise InputError(
+                f"codec setting dtype: expected one of {', '.join(DTYPES)}, found {self.dtype!r}"
+            )
 
     def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        """The settings; bfloat16 goes without saying, as it did before there was another type."""
+        settings = dataclasses.asdict(self)
+        if self.dtype == BFLOAT16:
+            del settings["dtype"]
+        return settings
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> CodecConfig:

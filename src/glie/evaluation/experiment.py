@@ -307,8 +307,8 @@ class _Bench:
     ) -> Result:
         self.progress(f"{setting.dataset}: {setting.label}, searching")
         found = search(self.encoded.queries, codes, top=DEPTH, shortlist=shortlist)
-        stored = codes.k * (2 * codes.dim + 4)
-        return self._judged(setting, found, stored, None if codec is None else facts(codec))
+        made = None if codec is None else facts(codec)
+        return self._judged(setting, found, codes.bytes_per_page, made)
 
     def _uncompressed(self) -> Result:
         setting = Setting(self.encoded.name, UNCOMPRESSED)

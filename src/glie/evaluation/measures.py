@@ -13,7 +13,7 @@ from glie.codec.codes import Codes
 from glie.errors import MissingExtraError
 from glie.evaluation.datasets import Dataset
 from glie.evaluation.encoded import Encoded
-from glie.index.format import from_bfloat16, to_bfloat16
+from glie.index import format as index_format
 from glie.kernels.maxsim import maxsim, prepare
 from glie.pages import Pages, Queries
 from glie.search import SHORTLIST, CodeBlock, Cost, Ranking, best_first, two_stage
@@ -33,33 +33,36 @@ MEASURES = {
 
 
 class StoredCodes:
-    """Codes as an index stores them, in bfloat16, taken in part by part: those of all pages need
-    never be there in full precision."""
+    """Codes as an index stores them, taken in part by part: those of all pages need never be there
+    in full precision."""
 
     def __init__(self, parts: Iterable[Codes]) -> None:
         self.blocks: list[CodeBlock] = []
-        self.norms: list[npt.NDArray[np.float16]] = []
         self.ids: list[str] = []
-        for part in parts:
-            bits, rows = to_bfloat16(part.vectors), np.arange(len(part))
-            self.blocks.append(CodeBlock(bits, part.counts, len(self.ids), rows))
-            self.norms.append(part.norms)
-            self.ids.extend(part.ids)
-        _, self.k, self.dim = self.blocks[0].vectors.shape
+        self._parts: list[index_format.StoredCodes] = []
+        for codes in parts:
+            part = index_format.StoredCodes.of(codes)
+            counts = part.sections["counts"]
+            self.blocks.append(
+                CodeBlock(part.vectors, counts, len(self.ids), np.arange(len(codes)))
+            )
+            self._parts.append(part)
+            self.ids.extend(codes.ids)
+
+    @property
+    def bytes_per_page(self) -> float:
+        """What is stored of a page, without its id and metadata."""
+        return sum(part.bytes for part in self._parts) / len(self.ids)
 
     def take(self, rows: npt.NDArray[np.int64]) -> Codes:
         """The codes of some pages, as they are read back."""
         firsts = np.array([block.first for block in self.blocks])
         where = np.searchsorted(firsts, rows, side="right") - 1
         found = [
-            (self.blocks[w], self.norms[w], r - firsts[w]) for w, r in zip(where, rows, strict=True)
+            self._parts[w].take(np.array([row - firsts[w]]))
+            for w, row in zip(where, rows, strict=True)
         ]
-        return Codes(
-            from_bfloat16(np.stack([block.vectors[row] for block, _, row in found])),
-            np.stack([norms[row] for _, norms, row in found]),
-            np.stack([block.counts[row] for block, _, row in found]),
-            [self.ids[row] for row in rows],
-        )
+        return index_format.StoredCodes.joined(found).read([self.ids[row] for row in rows])
 
 
 def search_codes(
@@ -69,8 +72,8 @@ def search_codes(
     top: int,
     shortlist: int = SHORTLIST,
 ) -> Ranking:
-    """The best pages for each query, by row, as an index of these codes would find them: stored
-    in bfloat16, the shortlist regenerated if there is a way to."""
+    """The best pages for each query, by row, as an index of these codes would find them: rounded
+    as it stores them, the shortlist regenerated if there is a way to."""
     stored = codes if isinstance(codes, StoredCodes) else StoredCodes([codes])
     return two_stage(queries, stored.blocks, stored.take, regenerate, top, shortlist)
 

@@ -18,17 +18,27 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from glie.errors import CorruptIndexError, IndexFolderError
+from glie.codec.codes import Blobs, Codes
+from glie.codec.sizes import count_bytes, counts_of, norm_bytes, norms_of
+from glie.errors import CorruptIndexError, IndexFolderError, InputError
+from glie.kernels.quantize import BFLOAT16, Packed, row_bytes
 
-VERSION = 1
+VERSION = 1  # of the folder, and of all files but some segments
 ALIGNMENT = 64
-RECORDS_PER_BLOCK = 64
 MAX_RECORD_BYTES = 1 << 20  # of a line with its newline
+MAX_EVIDENCE_BYTES = np.iinfo(np.uint16).max  # of a page
 CACHED_BLOCKS = 32
-BFLOAT16 = 1  # the only type of stored vectors so far
 
 SEGMENT_MAGIC = b"GLIESEG\0"
-SEGMENT_HEADER = struct.Struct("<8sIIQIIIIQ5Q32sQ")
+TYPES = {BFLOAT16: 1, "int8": 2, "int4": 3, "int2": 4, "int1": 5}
+SEGMENT_HEADER = struct.Struct("<8sIIQIIIBBBBQ9QQ")
+CODES = ("vectors", "norms", "counts")
+EVIDENCE = ("evidence lengths", "evidence bytes")
+RECORDS = ("records", "record table")
+# The sections of a segment, in order, by its version. Version 1 is for codes in bfloat16 without
+# evidence, and what was written before there was another.
+SECTIONS = {1: (*CODES, *RECORDS), 2: (*CODES, *EVIDENCE, *RECORDS)}
+RECORDS_PER_BLOCK = {1: 64, 2: 256}  # 256 take a fifth less; finding a page in them takes longer
 TOMBSTONE_MAGIC = b"GLIEDEL\0"
 TOMBSTONE_HEADER = struct.Struct("<8sIIQQ")
 IMAGES_MAGIC = b"GLIEIMG\0"
@@ -36,29 +46,84 @@ IMAGES_HEADER = struct.Struct("<8sIIQQ")
 
 
 class StoredCodes(NamedTuple):
-    """The codes of some pages, as they lie on disk."""
+    """The codes of some pages, their vectors as they lie on disk."""
 
-    vectors: npt.NDArray[np.uint16]  # (P, k, D), bfloat16 bits
+    vectors: Packed  # (P, k, B)
     norms: npt.NDArray[np.float16]  # (P, k)
     counts: npt.NDArray[np.uint16]  # (P, k)
+    evidence: Blobs | None = None
+
+    @classmethod
+    def of(cls, codes: Codes) -> StoredCodes:
+        if codes.evidence is not None and codes.evidence.lengths.max(initial=0) > (
+            MAX_EVIDENCE_BYTES
+        ):
+            longest = int(codes.evidence.lengths.argmax())
+            raise InputError(
+                f"evidence of page {codes.ids[longest]!r}: {codes.evidence.lengths[longest]} "
+                f"bytes, at most {MAX_EVIDENCE_BYTES} are stored; split the page"
+            )
+        return cls(codes.stored, codes.norms, codes.counts, codes.evidence)
+
+    @classmethod
+    def joined(cls, parts: Sequence[StoredCodes]) -> StoredCodes:
+        """The codes of several sets of pages, at least one, one set after the other."""
+        evidence = None
+        if any(part.evidence is not None for part in parts):
+            evidence = Blobs.joined(
+                [part.evidence or Blobs.of([b""] * len(part.counts)) for part in parts]
+            )
+        return cls(
+            parts[0].vectors._replace(rows=np.concatenate([part.vectors.rows for part in parts])),
+            np.concatenate([part.norms for part in parts]),
+            np.concatenate([part.counts for part in parts]),
+            evidence,
+        )
 
     def take(self, rows: npt.NDArray[Any]) -> StoredCodes:
-        return StoredCodes(self.vectors[rows], self.norms[rows], self.counts[rows])
+        return StoredCodes(
+            self.vectors.take(rows),
+            self.norms[rows],
+            self.counts[rows],
+            None if self.evidence is None else self.evidence.take(rows),
+        )
+
+    def read(self, ids: Sequence[str]) -> Codes:
+        return Codes.read(self.vectors, self.norms, self.counts, ids, self.evidence)
+
+    @property
+    def plain(self) -> bool:
+        """Whether a segment of version 1 holds them."""
+        return self.vectors.dtype == BFLOAT16 and self.evidence is None
+
+    @property
+    def sections(self) -> dict[str, npt.NDArray[Any]]:
+        """What is stored. In version 2 norms and counts take the fewest bytes that hold them
+        exactly: no norm is stored where each is 1, or 0 in a slot that is not used."""
+        norms, counts = self.norms.astype("<f2", copy=False), self.counts.astype("<u2", copy=False)
+        sections = {"vectors": self.vectors.rows, "norms": norms, "counts": counts}
+        if self.plain:
+            return sections
+        in_bytes = norm_bytes(norms), count_bytes(counts)
+        if np.array_equal(norms, counts > 0):
+            sections["norms"] = in_bytes[0][:0]
+        elif np.array_equal(norms, norms_of(in_bytes[0])):
+            sections["norms"] = in_bytes[0]
+        if np.array_equal(counts, counts_of(in_bytes[1])):
+            sections["counts"] = in_bytes[1]
+        if self.evidence is not None:
+            sections["evidence lengths"] = self.evidence.lengths.astype("<u2")
+            sections["evidence bytes"] = self.evidence.data
+        return sections
+
+    @property
+    def bytes(self) -> int:
+        return sum(section.nbytes for section in self.sections.values())
 
 
 def checksum(data: Any) -> int:
     """XXH3, 64 bits, of anything with a buffer."""
     return xxhash.xxh3_64_intdigest(data)
-
-
-def to_bfloat16(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
-    """The bits of the nearest bfloat16, ties to even."""
-    bits = np.ascontiguousarray(vectors, dtype=np.float32).view(np.uint32)
-    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
-
-
-def from_bfloat16(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
-    return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
 def record_line(page_id: str, metadata: dict[str, Any]) -> bytes:
@@ -71,27 +136,31 @@ def _padded(size: int) -> int:
 
 
 def segment_bytes(codes: StoredCodes, records: Sequence[bytes]) -> bytes:
-    """A whole segment file: header, vectors, norms, counts, records, table of record blocks."""
-    pages, k, dim = codes.vectors.shape
+    """A whole segment file: its header and its sections."""
+    pages, k, _ = codes.vectors.rows.shape
+    version = 1 if codes.plain else 2
+    per_block = RECORDS_PER_BLOCK[version]
     blocks = [
-        zlib.compress(b"".join(line + b"\n" for line in records[i : i + RECORDS_PER_BLOCK]), 9)
-        for i in range(0, pages, RECORDS_PER_BLOCK)
+        zlib.compress(b"".join(line + b"\n" for line in records[i : i + per_block]), 9)
+        for i in range(0, pages, per_block)
     ]
     table = np.cumsum([0] + [len(block) for block in blocks], dtype="<u8")
-    sections = [
-        codes.vectors.astype("<u2", copy=False).tobytes(),
-        codes.norms.astype("<f2", copy=False).tobytes(),
-        codes.counts.astype("<u2", copy=False).tobytes(),
-        b"".join(blocks),
-        table.tobytes(),
-    ]
+    stored = codes.sections
+    sections = {name: section.tobytes() for name, section in stored.items()}
+    sections |= {"records": b"".join(blocks), "record table": table.tobytes()}
+    ordered = [sections.get(name, b"") for name in SECTIONS[version]]
+    widths, tail = [0, 0, 0], [checksum(section) for section in ordered]
+    if version == 2:
+        widths = [len(sections["norms"]) // (pages * k), stored["counts"].itemsize]
+        widths.append(0 if codes.evidence is None else stored["evidence lengths"].itemsize)
+        tail.append(len(sections.get("evidence bytes", b"")))
     header = SEGMENT_HEADER.pack(
-        SEGMENT_MAGIC, VERSION, BFLOAT16, pages, k, dim, RECORDS_PER_BLOCK, 0, len(sections[3]),
-        *(checksum(section) for section in sections), bytes(32), 0,
+        SEGMENT_MAGIC, version, TYPES[codes.vectors.dtype], pages, k, codes.vectors.dim, per_block,
+        *widths, 0, len(sections["records"]), *tail, *[0] * (9 - len(tail)), 0,
     )  # fmt: skip
     header = header[:-8] + struct.pack("<Q", checksum(header[:-8]))
     return header + b"".join(
-        section + bytes(_padded(len(section)) - len(section)) for section in sections
+        section + bytes(_padded(len(section)) - len(section)) for section in ordered
     )
 
 
@@ -107,24 +176,44 @@ class Segment:
         self.path = path
         data = _map(path)
         header = _header(path, data, SEGMENT_HEADER, SEGMENT_MAGIC)
-        _, version, dtype, pages, k, dim, per_block, zero, records_bytes, *rest = header
-        self.checksum = rest[-1]
+        _, version, kind, pages, k, dim, per_block, *widths, zero, records_bytes = header[:12]
+        *tail, self.checksum = header[12:]
         if self.checksum != checksum(data[: SEGMENT_HEADER.size - 8]):
             raise damaged(path, "the header does not match its checksum")
-        if version != VERSION or dtype != BFLOAT16 or zero or rest[5] != bytes(32):
-            raise damaged(path, f"version {version}, type {dtype} is unknown; upgrade glie")
+        names = SECTIONS.get(version, ())
+        self._checksums = dict(zip(names, tail, strict=False))
+        evidence_bytes, *zeros = tail[len(names) :]
+        if version == 1:
+            known = kind == TYPES[BFLOAT16] and not any((*widths, evidence_bytes))
+            widths = [2, 2, 0]
+        else:
+            known = version == 2 and kind in TYPES.values()
+        if not known or zero or any(zeros):
+            raise damaged(path, f"version {version}, type {kind} is unknown; upgrade glie")
+        norm, count, length = widths
+        lengths = (0, 2) if not evidence_bytes else (2,)
+        if norm > 2 or count not in (1, 2) or length not in lengths:
+            raise damaged(path, f"norms, counts and lengths of {norm}, {count} and {length} bytes")
         if not pages or not k or not dim or not per_block:
             raise damaged(path, "the header has a zero where a size should be")
+        self.dtype = next(name for name, number in TYPES.items() if number == kind)
         self.pages, self.k, self.dim = int(pages), int(k), int(dim)
         self.per_block = int(per_block)
-        blocks = -(-pages // per_block)
-        self._checksums = rest[:5]
-        sizes = [pages * k * dim * 2, pages * k * 2, pages * k * 2, records_bytes, blocks * 8 + 8]
-        self._places: list[tuple[int, int]] = []
+        sizes = {
+            "vectors": pages * k * row_bytes(dim, self.dtype),
+            "norms": pages * k * norm,
+            "counts": pages * k * count,
+            "evidence lengths": pages * length,
+            "evidence bytes": evidence_bytes,
+            "records": records_bytes,
+            "record table": -(-pages // per_block) * 8 + 8,
+        }
+        self.code_bytes = sum(sizes[name] for name in (*CODES, *EVIDENCE))
+        self._places: dict[str, tuple[int, int]] = {}
         position = SEGMENT_HEADER.size
-        for size in sizes:
-            self._places.append((position, position + size))
-            position += _padded(size)
+        for name in names:
+            self._places[name] = position, position + sizes[name]
+            position += _padded(sizes[name])
         if position != len(data):
             raise damaged(path, f"{len(data)} bytes long, the header says {position}")
         self.bytes = position
@@ -134,29 +223,57 @@ class Segment:
     @functools.cached_property
     def codes(self) -> StoredCodes:
         """The codes, checked against their checksums the first time."""
-        shape = (self.pages, self.k)
-        return StoredCodes(
-            self._section(0, "vectors").view("<u2").reshape(*shape, self.dim),
-            self._section(1, "norms").view("<f2").reshape(shape),
-            self.counts,
-        )
+        return StoredCodes(self.vectors, self._norms, self.counts, self._evidence)
+
+    @functools.cached_property
+    def vectors(self) -> Packed:
+        rows = self._section("vectors").reshape(self.pages, self.k, -1)
+        return Packed(rows, self.dtype, self.dim)
+
+    @functools.cached_property
+    def stored_counts(self) -> npt.NDArray[Any]:
+        """The counts as they are stored, in one byte or two: 0 is 0 in either."""
+        return self._numbers("counts", "<u2")
 
     @functools.cached_property
     def counts(self) -> npt.NDArray[np.uint16]:
         """The counts alone, checked the first time."""
-        return self._section(2, "counts").view("<u2").reshape(self.pages, self.k)
+        stored = self.stored_counts
+        return counts_of(stored) if stored.itemsize == 1 else stored
+
+    @property
+    def _norms(self) -> npt.NDArray[np.float16]:
+        if self._size("norms") == 0:
+            return (self.counts > 0).astype(np.float16)
+        stored = self._numbers("norms", "<f2")
+        return norms_of(stored) if stored.itemsize == 1 else stored
+
+    def _numbers(self, name: str, wide: str) -> npt.NDArray[Any]:
+        """One number a slot, of one byte or two."""
+        section = self._section(name)
+        narrow = len(section) == self.pages * self.k
+        return (section if narrow else section.view(wide)).reshape(self.pages, self.k)
+
+    @property
+    def _evidence(self) -> Blobs | None:
+        if not self._size("evidence lengths"):
+            return None
+        lengths = self._section("evidence lengths").view("<u2")
+        evidence = Blobs.by_lengths(self._section("evidence bytes"), lengths)
+        if evidence.offsets[-1] != len(evidence.data):
+            raise damaged(self.path, "the evidence is not as long as its lengths say")
+        return evidence
 
     @functools.cached_property
     def _table(self) -> npt.NDArray[np.uint64]:
-        table = self._section(4, "record table").view("<u8")
-        start, end = self._places[3]
-        if table[0] != 0 or table[-1] != end - start or np.any(table[1:] < table[:-1]):
+        table = self._section("record table").view("<u8")
+        if table[0] != 0 or table[-1] != self._size("records") or np.any(table[1:] < table[:-1]):
             raise damaged(self.path, "the record table points outside the records")
         return table
 
     @functools.cached_property
     def _records(self) -> npt.NDArray[np.uint8]:
-        return self._section(3, "records")
+        return self._section("records")
 
     def line(self, row: int) -> bytes:
         """The stored line of one page, as it is."""
@@ -205,10 +322,14 @@ class Segment:
             raise damaged(self.path, "a record is not an id and its metadata")
         return page_id, metadata
 
-    def _section(self, number: int, name: str) -> npt.NDArray[np.uint8]:
-        start, end = self._places[number]
+    def _size(self, name: str) -> int:
+        start, end = self._places.get(name, (0, 0))
+        return end - start
+
+    def _section(self, name: str) -> npt.NDArray[np.uint8]:
+        start, end = self._places[name]
         section = self._data[start:end]
-        if checksum(section) != self._checksums[number]:
+        if checksum(section) != self._checksums[name]:
             raise damaged(self.path, f"its {name} do not match their checksum")
         return section
 

@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from glie.codec.codec import Codec
-from glie.codec.codes import Codes
 from glie.codec.fitted import encoder_entry
 from glie.errors import IdError, InputError, VectorError
 from glie.index.folder import Folder, Manifest
-from glie.index.format import StoredCodes, to_bfloat16, tombstone_bytes
+from glie.index.format import StoredCodes, tombstone_bytes
 from glie.index.snapshot import Snapshot, distinct
 from glie.index.writer import (
     PAGES_PER_STEP,
@@ -40,12 +39,13 @@ class IndexInfo:
     generation: int
     k: int
     dim: int | None
+    dtype: str  # of the stored vectors
     encoder: str | None
-    code_bytes_per_page: int | None
+    code_bytes_per_page: int | None  # measured; None while there is none
     bytes: int  # of everything in the folder
     image_bytes: int  # of these, kept pictures
     codec_bytes: int  # of these, the fitted codec: the same for any number of pages
-    vectors: int  # that the pages had before compression
+    vectors: int  # that the pages had before compression; rounded where counts are
     uncompressed_bytes: int  # those vectors at 2 bytes a number
 
 
@@ -149,16 +149,18 @@ class Index:
             int(segment.counts[state.live(number)].sum(dtype=np.int64))
             for number, segment in enumerate(state.segments)
         )
-        k, dim = self.codec.k, manifest.dim
+        dim, stored = manifest.dim, sum(segment.pages for segment in state.segments)
+        code_bytes = sum(segment.code_bytes for segment in state.segments)
         return IndexInfo(
             pages=len(self),
             deleted=sum(entry.deleted for entry in manifest.segments),
             segments=len(manifest.segments),
             generation=manifest.generation,
-            k=k,
+            k=self.codec.k,
             dim=dim,
+            dtype=self.codec.dtype,
             encoder=None if manifest.encoder is None else manifest.encoder["name"],
-            code_bytes_per_page=None if dim is None else k * (2 * dim + 4),
+            code_bytes_per_page=round(code_bytes / stored) if stored else None,
             bytes=self._folder.size(),
             image_bytes=sum(images.bytes for images in state.images if images),
             codec_bytes=self._folder.codec_size(),
@@ -246,7 +248,7 @@ class Index:
                 for at in range(0, len(new), PAGES_PER_STEP):
                     end = min(at + PAGES_PER_STEP, len(new))
                     codes = self.codec.compress(new.slice(at, end))
-                    writer.add(_stored(codes), lines[at:end], blobs[at:end])
+                    writer.add(StoredCodes.of(codes), lines[at:end], blobs[at:end])
             writer.flush()
             if arrived or gone:
                 self._commit(state, writer, kept, gone, dim)
@@ -399,7 +401,3 @@ class Index:
 
     def __repr__(self) -> str:
         return f"Index({str(self.path)!r}, {len(self)} pages, k={self.codec.k})"
-
-
-def _stored(codes: Codes) -> StoredCodes:
-    return StoredCodes(to_bfloat16(codes.vectors), codes.norms, codes.counts)

@@ -14,7 +14,8 @@ import numpy.typing as npt
 from glie.codec.codes import Codes
 from glie.errors import IdError, InputError
 from glie.index.folder import Folder, Manifest
-from glie.index.format import Images, Segment, damaged, from_bfloat16, read_tombstones
+from glie.index.format import Images, Segment, StoredCodes, damaged, read_tombstones
+from glie.kernels.quantize import BFLOAT16
 from glie.search import CodeBlock
 
 Ints = npt.NDArray[np.int64]
@@ -53,6 +54,8 @@ class Snapshot:
                 raise damaged(segment.path, "it is not the file that the manifest names")
             if (segment.k, segment.dim) != (manifest.codec.get("k"), manifest.dim):
                 raise damaged(segment.path, f"its codes are {segment.k} x {segment.dim}")
+            if segment.dtype != manifest.codec.get("dtype", BFLOAT16):
+                raise damaged(segment.path, f"its codes are stored in {segment.dtype}")
         self.bounds = np.cumsum([0] + [s.pages for s in self.segments], dtype=np.int64)
         self._where: dict[str, Mask] = {}  # the last restrictions by metadata that were asked for
 
@@ -122,7 +125,7 @@ class Snapshot:
             rows = self.live(number)
             rows = rows[allowed[first + rows]]
             if len(rows):
-                yield CodeBlock(segment.codes.vectors, segment.codes.counts, first, rows)
+                yield CodeBlock(segment.vectors, segment.stored_counts, first, rows)
 
     def codes_at(self, positions: Ints) -> Codes:
         """The stored codes of some pages, at least one, in ascending order of position."""
@@ -131,12 +134,7 @@ class Snapshot:
         for number in np.unique(numbers):
             rows = positions[numbers == number] - self.bounds[number]
             parts.append(self.segments[number].codes.take(rows))
-        return Codes(
-            from_bfloat16(np.concatenate([part.vectors for part in parts])),
-            np.concatenate([part.norms for part in parts]),
-            np.concatenate([part.counts for part in parts]),
-            [str(position) for position in positions],
-        )
+        return StoredCodes.joined(parts).read([str(position) for position in positions])
 
     def _matching(self, where: str) -> Mask:
         """The positions whose metadata has one of the wanted values for every key."""

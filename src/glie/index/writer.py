@@ -43,8 +43,8 @@ class SegmentWriter:
         self._codes.append(codes)
         self._records.extend(records)
         self._images.extend(images)
-        self._bytes += sum(part.nbytes for part in codes)
-        self._bytes += sum(map(len, records)) + sum(len(image or b"") for image in images)
+        self._bytes += codes.bytes + sum(map(len, records))
+        self._bytes += sum(len(image or b"") for image in images)
         if self._bytes >= SEGMENT_BYTES:
             self.flush()
 
@@ -52,9 +52,8 @@ class SegmentWriter:
         """Write what is gathered as a segment."""
         if not self._records:
             return
-        codes = StoredCodes(*(np.concatenate(parts) for parts in zip(*self._codes, strict=True)))
         number = self.take_number()
-        data = segment_bytes(codes, self._records)
+        data = segment_bytes(StoredCodes.joined(self._codes), self._records)
         self.folder.write(number, "seg", data)
         has_images = any(self._images)
         if has_images:

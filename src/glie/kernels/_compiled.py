@@ -3,8 +3,8 @@
 Every function here releases the GIL and touches one range of pages, so plain Python threads run
 them side by side (numba's own thread pool aborts when two threads enter it at once). Vectors
 come as raw bits: float32 as uint32 with shift 0, bfloat16 as uint16 with shift 16, since a
-bfloat16 is the upper half of a float32. `REASSOCIATE` lets sums be vectorised; it keeps the
-meaning of infinity, which padding relies on.
+bfloat16 is the upper half of a float32; numbers of 8 bits or fewer as bytes. `REASSOCIATE` lets
+sums be vectorised; it keeps the meaning of infinity, which padding relies on.
 """
 
 import numpy as np
@@ -23,7 +23,30 @@ def _compile(function):
 
 
 @_compile
-def maxsim_range(tokens, token_offsets, bits, shift, starts, ends, first, last, scores):
+def _unpacked(packed, bits, filling, row):
+    """Fill `row` with the odd integers of a packed row: the lowest bits of every byte, then the
+    next (the caller's query vectors are in that order). Returns one over their length, of which
+    the last `filling` numbers are no part."""
+    top = np.uint32((1 << bits) - 1)  # 32 bits throughout: wider ones are vectorised half as well
+    size = packed.shape[0]
+    for plane in range(8 // bits):
+        shift = np.uint32(plane * bits)
+        for byte in range(size):
+            level = (np.uint32(packed[byte]) >> shift) & top
+            row[plane * size + byte] = np.float32(np.int32(level))
+    highest = np.float32(top)
+    squares = -np.float32(filling) * highest * highest
+    for d in range(row.shape[0]):
+        odd = np.float32(2) * row[d] - highest
+        row[d] = odd
+        squares += odd * odd
+    return np.float32(1) / np.sqrt(squares)
+
+
+@_compile
+def maxsim_range(
+    tokens, token_offsets, stored, shift, bits, filling, starts, ends, first, last, scores
+):
     """scores[q, p] for the pages first..last: sum over q's tokens of the best dot with p's rows.
 
     Four rows are scored together, so that a token is loaded once for four products. A page whose
@@ -33,6 +56,7 @@ def maxsim_range(tokens, token_offsets, bits, shift, starts, ends, first, last, 
     dim = tokens.shape[1]
     buffer = np.empty((4, dim), np.uint32)
     rows = buffer.view(np.float32)
+    scale = np.ones(4, np.float32)
     best = np.empty(tokens.shape[0], np.float32)
     for page in range(first, last):
         best[:] = -np.inf
@@ -40,8 +64,11 @@ def maxsim_range(tokens, token_offsets, bits, shift, starts, ends, first, last, 
         for row in range(starts[page], end, 4):
             for lane in range(4):
                 source = min(row + lane, end - 1)
-                for d in range(dim):
-                    buffer[lane, d] = np.uint32(bits[source, d]) << shift
+                if bits:
+                    scale[lane] = _unpacked(stored[source], bits, filling, rows[lane])
+                else:
+                    for d in range(dim):
+                        buffer[lane, d] = np.uint32(stored[source, d]) << shift
             for t in range(tokens.shape[0]):
                 a = np.float32(0)
                 b = np.float32(0)
@@ -53,6 +80,10 @@ def maxsim_range(tokens, token_offsets, bits, shift, starts, ends, first, last, 
                     b += x * rows[1, d]
                     c += x * rows[2, d]
                     e += x * rows[3, d]
+                a *= scale[0]
+                b *= scale[1]
+                c *= scale[2]
+                e *= scale[3]
                 best[t] = max(best[t], max(max(a, b), max(c, e)))
         for q in range(token_offsets.shape[0] - 1):
             total = 0.0

@@ -46,7 +46,7 @@ def kmeans(
 
 def kmeans_reference(x: Floats, k: int, *, restarts: int, iterations: int, seed: int) -> Clusters:
     """The same for one page in plain numpy, with the same random draws."""
-    draws = _Draws(seed)
+    draws = Draws(seed)
     best: Clusters | None = None
     for _ in range(restarts):
         centroids = _seeds(x, k, draws)
@@ -72,7 +72,7 @@ def kmeans_reference(x: Floats, k: int, *, restarts: int, iterations: int, seed:
     return best
 
 
-class _Draws:
+class Draws:
     """The compiled version's generator: 64-bit linear congruential, top 53 bits."""
 
     def __init__(self, seed: int) -> None:
@@ -83,7 +83,7 @@ class _Draws:
         return (self.state >> 11) / 2**53
 
 
-def _seeds(x: Floats, k: int, draws: _Draws) -> Floats:
+def _seeds(x: Floats, k: int, draws: Draws) -> Floats:
     """Greedy k-means++: of four rows drawn by squared distance, the best joins."""
     chosen = [min(int(draws.uniform() * len(x)), len(x) - 1)]
     nearest = ((x - x[chosen[0]]) ** 2).sum(axis=1)

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import functools
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from glie.kernels.quantize import BFLOAT16, BITS, Packed, scan_order
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -24,22 +26,21 @@ TOKENS_PER_PASS = 256
 def maxsim(
     tokens: Floats,
     token_offsets: Ints,
-    vectors: npt.NDArray[Any],
+    vectors: Floats | Packed,
     starts: Ints,
     ends: Ints,
 ) -> Floats:
-    """scores (Q, P), float32. `vectors` are (T, D) float32, or uint16 holding bfloat16 bits."""
+    """scores (Q, P), float32. `vectors` are T rows: (T, D) as they are, or packed."""
     from glie.kernels import _compiled
     from glie.kernels.parallel import over_ranges
 
-    bits, shift = _bits(vectors)
-    tokens = np.ascontiguousarray(tokens, dtype=np.float32)
+    scan = _scan(tokens, vectors)
     scores = np.empty((len(token_offsets) - 1, len(starts)), dtype=np.float32)
     # about a millisecond of work a chunk: enough to hide a thread's start, little enough to share
     rows = int(np.maximum(ends - starts, 1).sum()) if len(starts) else 1
     for first_query, last_query in _passes(token_offsets):
         part = token_offsets[first_query : last_query + 1]
-        part_tokens = tokens[part[0] : part[-1]]
+        part_tokens = scan.tokens[part[0] : part[-1]]
         work = rows * max(len(part_tokens), 1) / max(len(starts), 1)
         chunk = max(1, int(200_000 / work))
 
@@ -50,9 +51,7 @@ def maxsim(
             offsets: Ints = part - part[0],
             out: Floats = scores[first_query:last_query],
         ) -> None:
-            _compiled.maxsim_range(
-                part_tokens, offsets, bits, shift, starts, ends, first, last, out
-            )
+            _compiled.maxsim_range(part_tokens, offsets, *scan[1:], starts, ends, first, last, out)
 
         over_ranges(run, len(starts), chunk=chunk)
     return scores
@@ -60,23 +59,23 @@ def maxsim(
 
 @functools.cache
 def prepare() -> None:
-    """Have the compiled loop in memory, so that what is timed next is only the search."""
+    """Have the compiled loops in memory, so that what is timed next is only the search."""
     token, one = np.ones((1, 1), np.float32), np.array([0, 1])
-    stored = np.ones((1, 1), np.uint16)
-    stored.setflags(write=False)  # as a mapped file is
-    maxsim(token, one, stored, one[:1], one[1:])
+    for dtype in (BFLOAT16, "int8"):  # one loop for all types of a few bits
+        stored = Packed.of(token, dtype)
+        stored.rows.setflags(write=False)  # as a mapped file is
+        maxsim(token, one, stored, one[:1], one[1:])
 
 
 def maxsim_reference(
     tokens: Floats,
     token_offsets: Ints,
-    vectors: npt.NDArray[Any],
+    vectors: Floats | Packed,
     starts: Ints,
     ends: Ints,
 ) -> Floats:
     """The same in plain numpy, as the definition reads."""
-    bits, shift = _bits(vectors)
-    plain = (bits.astype(np.uint32) << shift).view(np.float32)
+    plain = vectors.vectors() if isinstance(vectors, Packed) else vectors
     scores = np.full((len(token_offsets) - 1, len(starts)), -np.inf, dtype=np.float32)
     for q, (first, last) in enumerate(pairwise(token_offsets)):
         for p, (start, end) in enumerate(zip(starts, ends, strict=True)):
@@ -85,11 +84,27 @@ def maxsim_reference(
     return scores
 
 
-def _bits(vectors: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], np.uint32]:
-    """The raw bits and the shift that turns them into float32 bits."""
-    if vectors.dtype == np.uint16:
-        return vectors, np.uint32(16)
-    return np.ascontiguousarray(vectors, dtype=np.float32).view(np.uint32), np.uint32(0)
+class _Scan(NamedTuple):
+    """What the compiled loop reads: float32 bits that lost their lower part, or numbers of a few
+    bits each."""
+
+    tokens: Floats
+    stored: npt.NDArray[Any]  # (T, ...)
+    shift: np.uint32  # that turns a stored value into float32 bits
+    bits: int = 0  # of a number; 0: it is one of those values
+    filling: int = 0  # numbers at the end of a row that are no part of it
+
+
+def _scan(tokens: Floats, vectors: Floats | Packed) -> _Scan:
+    tokens = np.ascontiguousarray(tokens, dtype=np.float32)
+    if not isinstance(vectors, Packed):
+        plain = np.ascontiguousarray(vectors, dtype=np.float32)
+        return _Scan(tokens, plain.view(np.uint32), np.uint32(0))
+    if vectors.dtype == BFLOAT16:
+        return _Scan(tokens, vectors.rows.view("<u2"), np.uint32(16))
+    tokens = scan_order(tokens, vectors.dtype)
+    filling = tokens.shape[1] - vectors.dim
+    return _Scan(tokens, vectors.rows, np.uint32(0), BITS[vectors.dtype], filling)
 
 
 def _passes(token_offsets: Ints) -> list[tuple[int, int]]:

@@ -1,0 +1,176 @@
+"""How vectors are stored: each number in bfloat16, or each in 8, 4, 2 or 1 bits.
+
+The only home of these types: the rest of the code packs, unpacks and scans rows of bytes.
+
+A unit vector is rotated first, so that its numbers are spread like draws from a Gaussian whatever
+the encoder does with single coordinates. Then each is cut into one of 2^b intervals of equal
+width, numbered from 0, and interval i stands for the odd integer 2i - (2^b - 1). The vector read
+back is that row of odd integers turned back and put on the sphere: no scale is stored, and a
+writer may choose the width for each vector without a reader knowing.
+
+The mean squared error |x - unpack(pack(x))|^2 of unit Gaussian vectors at D = 128 is 0.40 in 1
+bit, 0.12 in 2, 0.010 in 4 and 0.00005 in 8; that of bfloat16 is 0.000003. Packing what was
+unpacked need not give the same bytes: pack once, and keep what was packed.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from glie.kernels.kmeans import Draws
+
+Floats = npt.NDArray[np.float32]
+Bytes = npt.NDArray[np.uint8]
+
+BFLOAT16 = "bf16"
+BITS = {"int8": 8, "int4": 4, "int2": 2, "int1": 1}  # a number
+DTYPES = (BFLOAT16, *BITS)
+# The width of an interval that is best for a Gaussian of variance 1 ...
+WIDTHS = {8: 0.0308, 4: 0.3352, 2: 0.9957, 1: 1.0}
+# ... and those tried for each vector: the error falls by 9% in 4 bits and by a third in 8.
+SHARES = (0.8, 0.9, 1.0, 1.12, 1.25)
+
+
+class Packed(NamedTuple):
+    """Stored vectors, and what it takes to read them."""
+
+    rows: Bytes  # (..., B)
+    dtype: str
+    dim: int
+
+    @classmethod
+    def of(cls, vectors: Floats, dtype: str) -> Packed:
+        return cls(pack(vectors, dtype), dtype, vectors.shape[-1])
+
+    def take(self, rows: npt.NDArray[Any]) -> Packed:
+        return self._replace(rows=self.rows[rows])
+
+    def vectors(self) -> Floats:
+        """As they are read back, (..., D)."""
+        return unpack(self.rows, self.dtype, self.dim)
+
+
+def row_bytes(dim: int, dtype: str) -> int:
+    """B, the bytes of a stored vector."""
+    return 2 * dim if dtype == BFLOAT16 else -(-dim * BITS[dtype] // 8)
+
+
+def pack(vectors: Floats, dtype: str) -> Bytes:
+    """Vectors (..., D) as rows of bytes (..., B). All types but bfloat16 keep the direction
+    alone."""
+    if dtype == BFLOAT16:
+        bits = np.ascontiguousarray(vectors, dtype=np.float32).view(np.uint32)
+        rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16  # to nearest, ties to even
+        return rounded.astype("<u2").view(np.uint8)
+    bits_each = BITS[dtype]
+    shifts = _shifts(bits_each)
+    levels = _levels(vectors, bits_each)
+    *shape, dim = vectors.shape
+    padded = np.zeros((*shape, row_bytes(dim, dtype) * len(shifts)), np.uint8)
+    padded[..., :dim] = levels
+    packed: Bytes = np.bitwise_or.reduce(padded.reshape(*shape, -1, len(shifts)) << shifts, axis=-1)
+    return packed
+
+
+def unpack(packed: Bytes, dtype: str, dim: int) -> Floats:
+    """The vectors (..., D) that rows of bytes (..., B) stand for."""
+    if dtype == BFLOAT16:
+        halves = np.ascontiguousarray(packed).view("<u2")
+        return (halves.astype(np.uint32) << 16).view(np.float32)
+    bits_each = BITS[dtype]
+    top = 2**bits_each - 1
+    levels = (packed[..., None] >> _shifts(bits_each)) & np.uint8(top)
+    odd = 2 * levels.reshape(*packed.shape[:-1], -1)[..., :dim].astype(np.float32) - top
+    return unrotate(odd / _length(odd))
+
+
+def rotate(vectors: Floats) -> Floats:
+    """An orthonormal transform of (..., D) that gives every number a share of all others.
+
+    Signs are changed by a fixed rule and blocks of the largest power of two that divides D go
+    through a Walsh-Hadamard transform. Several blocks are interleaved, and again transformed.
+    """
+    signs, block = _signs(vectors.shape[-1]), _block(vectors.shape[-1])
+    mixed = _hadamard(vectors * signs, block)
+    if block == vectors.shape[-1]:
+        return mixed
+    apart = mixed.reshape(*vectors.shape[:-1], -1, block)
+    return _hadamard(apart.swapaxes(-1, -2).reshape(vectors.shape) * signs, block)
+
+
+def unrotate(rotated: Floats) -> Floats:
+    """The reverse of `rotate`; the transform of a block is its own."""
+    signs, block = _signs(rotated.shape[-1]), _block(rotated.shape[-1])
+    mixed = _hadamard(rotated, block) * signs
+    if block == rotated.shape[-1]:
+        return mixed
+    together = mixed.reshape(*rotated.shape[:-1], block, -1)
+    return _hadamard(together.swapaxes(-1, -2).reshape(rotated.shape), block) * signs
+
+
+def scan_order(vectors: Floats, dtype: str) -> Floats:
+    """Query vectors (n, D) as the scan of packed rows wants them: rotated, which changes no inner
+    product, and in the order in which it unpacks a row: first the lowest bits of every byte, then
+    the next. Numbers that only fill up a row's last byte meet zeros."""
+    rotated, per_byte = rotate(vectors), 8 // BITS[dtype]
+    filled = np.zeros((len(vectors), row_bytes(vectors.shape[1], dtype) * per_byte), np.float32)
+    filled[:, : vectors.shape[1]] = rotated
+    planes = filled.reshape(len(vectors), -1, per_byte).swapaxes(1, 2)
+    return np.ascontiguousarray(planes).reshape(filled.shape)
+
+
+def _levels(vectors: Floats, bits: int) -> Bytes:
+    """The numbers (..., D) of the intervals, at the width that keeps a vector's direction best."""
+    scaled = rotate(vectors) * np.float32(math.sqrt(vectors.shape[-1]))
+    top = 2**bits - 1
+    best = np.full((*vectors.shape[:-1], 1), -np.inf, np.float32)
+    kept = np.zeros(vectors.shape, np.uint8)
+    for share in SHARES:
+        levels = np.floor(scaled / np.float32(WIDTHS[bits] * share)) + 2 ** (bits - 1)
+        levels = levels.clip(0, top)
+        odd = 2 * levels - top
+        nearness = (odd * scaled).sum(-1, keepdims=True) / _length(odd)
+        better = nearness > best
+        best = np.where(better, nearness, best)
+        kept = np.where(better, levels.astype(np.uint8), kept)
+    return kept
+
+
+def _length(vectors: Floats) -> Floats:
+    lengths: Floats = np.sqrt((vectors * vectors).sum(-1, keepdims=True))
+    return lengths
+
+
+def _shifts(bits: int) -> Bytes:
+    """Where the numbers of a byte begin, the first lowest."""
+    return np.arange(0, 8, bits, dtype=np.uint8)
+
+
+def _block(dim: int) -> int:
+    """The largest power of two that divides D."""
+    return dim & -dim
+
+
+@functools.cache
+def _signs(dim: int) -> Floats:
+    draws = Draws(0)
+    return np.array([1 if draws.uniform() < 0.5 else -1 for _ in range(dim)], np.float32)
+
+
+def _hadamard(vectors: Floats, block: int) -> Floats:
+    """The orthonormal Walsh-Hadamard transform of each block of (..., D)."""
+    mixed = vectors.reshape(*vectors.shape[:-1], -1, block)
+    half = block // 2
+    for _ in range(block.bit_length() - 1):
+        # sums and differences over the highest bit of the position, which becomes the lowest:
+        # after all bits had their turn, each is back in its place
+        last = mixed
+        mixed = np.empty_like(last)
+        np.add(last[..., :half], last[..., half:], out=mixed[..., 0::2])
+        np.subtract(last[..., :half], last[..., half:], out=mixed[..., 1::2])
+    return (mixed * np.float32(block**-0.5)).reshape(vectors.shape)
