@@ -19,7 +19,6 @@ from glie.pages import Pages, Queries
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 
-SHORTLIST = 20  # pages regenerated a query: more cost time and bring little
 SCORES_PER_BLOCK = 4_000_000  # 16 MB of scores at a time, whatever the size of the index
 PAGES_PER_REGENERATION = 4096
 VECTORS_PER_REGENERATION = 65_536  # 34 MB of them at a time, at D = 128

@@ -14,7 +14,6 @@ import typer
 import glie
 from glie.cli.shared import IndexPath, Json, encoder_of
 from glie.errors import GlieError, InputError
-from glie.search import SHORTLIST
 from glie.terminal import output, print_json, size
 from glie.wording import count
 
@@ -24,9 +23,12 @@ def search(
     words: Annotated[list[str], typer.Argument(metavar="QUESTION", help="What you want to know.")],
     top: Annotated[int, typer.Option(help="How many pages to show.")] = 10,
     shortlist: Annotated[
-        int,
-        typer.Option(help="Pages to regenerate and score again; 0 ranks by the stored codes."),
-    ] = SHORTLIST,
+        int | None,
+        typer.Option(
+            help="Pages to regenerate and score again; 0 ranks by the stored codes.",
+            show_default="20 with a decoder, 200 with a codebook",
+        ),
+    ] = None,
     document: Annotated[
         list[str] | None,
         typer.Option(help="Only pages of this document or folder; may be given several times."),

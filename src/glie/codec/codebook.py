@@ -23,13 +23,13 @@ from glie.codec.fitted import encoder_entry
 from glie.errors import CodecError
 from glie.kernels.evidence import nearest_words
 from glie.kernels.kmeans import kmeans
-from glie.kernels.quantize import pack, unpack
+from glie.kernels.quantize import pack, row_bytes, unpack
 from glie.pages import Pages
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
-WORD_TYPE = "int4"  # of a stored word; finer ones find nothing more, coarser ones less
+WORD_TYPE = "int4"  # of a stored word
 CELL_SAMPLE = 40_000  # vectors that the cells are found from
 ROUNDS = 2  # of moving all words to the mean of what they stand for
 MAX_WORDS = 1 << 20
@@ -106,7 +106,7 @@ class Codebook:
         words, starts, dim = len(self.lengths), self.starts, self.dim
         if type(dim) is not int or not 0 < dim <= MAX_DIM:
             raise ValueError(f"dim {dim!r}")
-        row = pack(np.ones((1, dim), np.float32), WORD_TYPE).shape[1]
+        row = row_bytes(dim, WORD_TYPE)
         for array, kind, shape in (
             (self.directions, np.uint8, (words, row)),
             (self.lengths, np.float16, (words,)),
@@ -164,15 +164,13 @@ def fit_codebook(
     bounds = np.searchsorted(home[order], np.arange(len(centres) + 1))
     progress("words")
     words, starts = [], [0]
-    share = size / count
     for first, last in zip(bounds[:-1], bounds[1:], strict=True):
-        if first == last:
-            continue
-        rows = rest[order[first:last]]
-        mine = max(1, round(share * len(rows)))
-        found = kmeans(rows, np.array([0, len(rows)]), mine, **how)
-        words.append(found.centroids[0][found.counts[0] > 0])
-        starts.append(starts[-1] + len(words[-1]))
+        mine = last * size // count - first * size // count  # its share; all together are `size`
+        if mine:
+            rows = rest[order[first:last]]
+            found = kmeans(rows, np.array([0, len(rows)]), mine, **how)
+            words.append(found.centroids[0][found.counts[0] > 0])
+            starts.append(starts[-1] + len(words[-1]))
     book = _codebook(np.concatenate(words), np.array(starts), dim, settings)
     for step in range(ROUNDS):
         progress(f"words, round {step + 1} of {ROUNDS}")

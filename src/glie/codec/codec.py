@@ -12,20 +12,30 @@ from typing import Any
 import numpy as np
 
 from glie.codec.anchors import anchor, cluster
+from glie.codec.budget import config_for
+from glie.codec.codebook import Codebook
 from glie.codec.codes import Codes, quantised
 from glie.codec.config import CodecConfig
 from glie.codec.decoder import Decoder, SlotTable, regenerated, with_steps
+from glie.codec.evidence import evidence_of, rebuilt
 from glie.codec.fitted import Budget, Fitted, same_encoder
 from glie.codec.refiner import Refiner, refine
 from glie.errors import CodecError, InputError, VectorError
 from glie.kernels.quantize import BFLOAT16
 from glie.pages import Pages
 
+SHORTLIST = 20  # pages regenerated a query: more cost time and bring little
+LOOKED_UP = 200  # of those whose words are looked up, which is cheap
+
 
 class Codec:
     """k vectors a page. `Codec(k)` is training-free, normalised k-means centroids; `glie.fit`
     gives one whose vectors are refined and from which all N can be regenerated. `dtype` is what a
     number is stored in: bf16 or, in fewer bits, int8, int4, int2 or int1.
+
+    `Codec(bytes_per_page=520)` chooses for a page of so many bytes on disk: a few vectors in 2 bits
+    a number, and words of a codebook around them, from which a shortlist is read back. The codebook
+    is that of the embedded encoder; `adapted` makes one of other pages.
 
     >>> Codec(k=4).k
     4
@@ -36,10 +46,17 @@ class Codec:
         k: int | None = None,
         *,
         dtype: str | None = None,
+        bytes_per_page: int | None = None,
         config: CodecConfig | None = None,
         fitted: Fitted | None = None,
         cascade: bool = True,
+        codebook: Codebook | None = None,
     ) -> None:
+        if bytes_per_page is not None:
+            if (k, dtype, config, fitted) != (None, None, None, None):
+                raise TypeError("bytes_per_page chooses k, dtype and all else: give it alone")
+            codebook = codebook or Codebook.shipped()
+            config = config_for(bytes_per_page, codebook.dim, len(codebook))
         given = {name: value for name, value in (("k", k), ("dtype", dtype)) if value is not None}
         for name, value in given.items():
             if config is not None and value != getattr(config, name):
@@ -48,8 +65,13 @@ class Codec:
                     "of them"
                 )
         self.config = config or CodecConfig.from_dict(given)
+        if codebook is None and self.config.words:
+            raise TypeError("words: they are those of a codebook, which was not given")
+        if codebook is not None and fitted is not None:
+            raise TypeError("codebook, fitted: a codec reads pages back in one way or the other")
         self.fitted = fitted
         self.cascade = cascade and fitted is not None
+        self.codebook = codebook
 
     @property
     def k(self) -> int:
@@ -64,12 +86,14 @@ class Codec:
     @property
     def dim(self) -> int | None:
         """The D that it was fitted for; None when it takes any."""
-        return None if self.fitted is None else self.fitted.dim
+        made_for = self.fitted or self.codebook
+        return None if made_for is None else made_for.dim
 
     @property
     def encoder(self) -> dict[str, Any] | None:
         """Name and revision of the encoder that it was fitted for, if they were given."""
-        entry = None if self.fitted is None else self.fitted.encoder
+        made_for = self.fitted or self.codebook
+        entry = None if made_for is None else made_for.encoder
         return None if entry is None else dict(entry)
 
     @property
@@ -118,7 +142,9 @@ class Codec:
 
     def _with(self, **settings: Any) -> Codec:
         config = dataclasses.replace(self.config, **settings)
-        return Codec(config=config, fitted=self.fitted, cascade=self.cascade)
+        return Codec(
+            config=config, fitted=self.fitted, cascade=self.cascade, codebook=self.codebook
+        )
 
     def compress(self, pages: Pages) -> Codes:
         """The code of every page. A page gives the same code alone and in any batch."""
@@ -132,19 +158,37 @@ class Codec:
         """The code of pages whose normalised k-means code is known. In a few bits a number it is
         as it will be read back; in bfloat16 it is not rounded yet."""
         codes = free if self.refiner is None else refined(self.refiner, free, pages)
-        if self.dtype == BFLOAT16:
+        if self.dtype != BFLOAT16:
+            codes = quantised(codes, self.dtype, sizes=self.decoder is not None)
+        if self.codebook is None:
             return codes
-        return quantised(codes, self.dtype, sizes=self.decoder is not None)
+        evidence = evidence_of(
+            pages, codes, self.codebook, self.config.words, self.config.displaced
+        )
+        return dataclasses.replace(codes, evidence=evidence)
+
+    @property
+    def regenerates(self) -> bool:
+        """Whether a page can be read back better than its stored vectors."""
+        return self.decoder is not None or self.codebook is not None
+
+    @property
+    def shortlist(self) -> int:
+        """How many pages a search reads back unless told."""
+        return SHORTLIST if self.codebook is None else LOOKED_UP
 
     def regenerate(self, codes: Codes) -> Pages:
-        """All N vectors of every page, cluster by cluster, the stored vector of each first.
+        """The set of vectors that a page is scored by, its stored ones among them.
 
-        Without a decoder a cluster's vectors are all its stored one.
+        With a decoder all N, cluster by cluster, the stored vector of each first. With a codebook
+        the stored vectors, then the words. With neither, a cluster's vectors are all its stored one.
         """
         if not isinstance(codes, Codes):
             raise InputError(f"regenerate: expected glie.Codes, found {type(codes).__name__}")
         if len(codes):
             self._check_dim(codes.dim, "codes")
+        if self.codebook is not None and codes.evidence is not None:
+            return rebuilt(codes, self.codebook, self.config.displaced)
         return regenerated(self._slots, codes)
 
     @functools.cached_property

@@ -10,6 +10,7 @@ from glie.errors import InputError
 from glie.kernels.quantize import BFLOAT16, DTYPES
 
 MAX_K = 4096
+MAX_WORDS_A_PAGE = 0x7FFF
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,6 +22,8 @@ class CodecConfig:
     iterations: int = 10  # Lloyd's; more cost much and lower the objective little
     seed: int = 0
     dtype: str = BFLOAT16
+    words: int = 0  # codewords a page, at most: its evidence of where its vectors are
+    displaced: int = 0  # of these, how many also say in which direction the vectors lie
 
     def __post_init__(self) -> None:
         for name, low, high in (
@@ -28,6 +31,8 @@ class CodecConfig:
             ("restarts", 1, 1000),
             ("iterations", 1, 10_000),
             ("seed", 0, 2**63 - 1),
+            ("words", 0, MAX_WORDS_A_PAGE),
+            ("displaced", 0, MAX_WORDS_A_PAGE),
         ):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
@@ -41,10 +46,11 @@ class CodecConfig:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """The settings; bfloat16 goes without saying, as it did before there was another type."""
+        """The settings; those that came later go without saying where they are as it was before."""
         settings = dataclasses.asdict(self)
-        if self.dtype == BFLOAT16:
-            del settings["dtype"]
+        for name in ("dtype", "words", "displaced"):
+            if settings[name] == getattr(type(self), name):
+                del settings[name]
         return settings
 
     @classmethod

@@ -16,7 +16,7 @@ from glie.codec.codebook import Codebook, leftovers
 from glie.codec.codes import Blobs, Codes
 from glie.errors import CorruptIndexError
 from glie.kernels.evidence import most_bytes, most_needed, pack_set, unpack_set
-from glie.kernels.quantize import pack, unpack
+from glie.kernels.quantize import pack, row_bytes, unpack
 from glie.pages import Pages
 
 Floats = npt.NDArray[np.float32]
@@ -24,7 +24,6 @@ Ints = npt.NDArray[np.int64]
 
 DISPLACEMENT_TYPE = "int1"
 DISPLACEMENT = np.float32(0.5)  # how far a displaced vector moves before it is projected back
-MOST_SYMBOLS = 0x7FFF  # their number is stored in one byte below 128, else in two
 
 
 def evidence_of(pages: Pages, codes: Codes, book: Codebook, symbols: int, displaced: int) -> Blobs:
@@ -83,7 +82,7 @@ def rebuilt(codes: Codes, book: Codebook, displaced: int) -> Pages:
     """The set that is scored: the anchors of every page, then the vectors of its symbols."""
     assert codes.evidence is not None
     rows, lengths = [], []
-    width = pack(np.ones((1, codes.dim), np.float32), DISPLACEMENT_TYPE).shape[1]
+    width = row_bytes(codes.dim, DISPLACEMENT_TYPE)
     for page in range(len(codes)):
         anchors = codes.vectors[page, : np.count_nonzero(codes.counts[page])]
         blob = codes.evidence[page]
@@ -104,7 +103,7 @@ def rebuilt(codes: Codes, book: Codebook, displaced: int) -> Pages:
 def most_evidence(k: int, words: int, dim: int, symbols: int, displaced: int) -> int:
     """The bytes that a page's evidence takes at worst."""
     count = len(_count_bytes(symbols)) + most_bytes(symbols, k * words)
-    return count + min(displaced, symbols) * -(-dim // 8)
+    return count + min(displaced, symbols) * row_bytes(dim, DISPLACEMENT_TYPE)
 
 
 def _count_bytes(count: int) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import tempfile
@@ -12,6 +13,7 @@ from typing import Any
 
 import xxhash
 
+from glie.codec.codebook import Codebook
 from glie.codec.codec import Codec
 from glie.codec.config import CodecConfig
 from glie.codec.fitted import Budget, Fitted, encoder_entry, same_encoder
@@ -19,14 +21,29 @@ from glie.errors import CodecError, InputError, MissingExtraError
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
+CODEBOOK = "codebook.safetensors"
+PARTS = (WEIGHTS, CODEBOOK)  # what a codec may have beside its settings
 CARD = "README.md"
 FORMAT = "glie-codec"
 VERSION = 1
 
 
+def settings_of(codec: Codec) -> dict[str, Any]:
+    """The settings of a codec; they name its codebook, if it has one."""
+    settings = codec.config.to_dict()
+    return settings if codec.codebook is None else {**settings, "codebook": codec.codebook.digest}
+
+
+def from_settings(settings: Mapping[str, Any], place: str) -> Codec:
+    """A codec that is described by its settings alone."""
+    return from_files({CONFIG: _json({"format": FORMAT, "version": VERSION, **settings})}, place)
+
+
 def to_files(codec: Codec) -> dict[str, bytes]:
     """The contents of the files that a codec is saved as."""
-    settings: dict[str, Any] = {"format": FORMAT, "version": VERSION, **codec.config.to_dict()}
+    settings: dict[str, Any] = {"format": FORMAT, "version": VERSION, **settings_of(codec)}
+    if codec.codebook is not None and codec.codebook.digest != _shipped_digest():
+        return {CONFIG: _json(settings), CODEBOOK: codec.codebook.to_bytes()}
     fitted = codec.fitted
     if fitted is None:
         return {CONFIG: _json(settings)}
@@ -58,6 +75,9 @@ def from_files(files: Mapping[str, bytes], place: str) -> Codec:
             f"{place}: a codec of version {found[1]!r}, this glie reads {VERSION}; upgrade glie"
         )
     try:
+        if "codebook" in settings:
+            book = _codebook(files, settings.pop("codebook"), place)
+            return Codec(config=CodecConfig.from_dict(settings), codebook=book)
         if "dim" not in settings:
             return Codec(config=CodecConfig.from_dict(settings))
         dim, cascade, weights = (settings.pop(name) for name in ("dim", "cascade", "weights"))
@@ -78,6 +98,27 @@ def from_files(files: Mapping[str, bytes], place: str) -> Codec:
         raise CodecError(f"{place}: damaged: {error}") from None
 
 
+def _codebook(files: Mapping[str, bytes], digest: str, place: str) -> Codebook:
+    """The codebook that a codec names: beside it, or the one that comes with glie."""
+    if CODEBOOK in files:
+        book = Codebook.from_bytes(files[CODEBOOK], f"{place}, {CODEBOOK}")
+    elif digest == _shipped_digest():
+        book = Codebook.shipped()
+    else:
+        raise CodecError(
+            f"{place}: it reads with the codebook {digest}, which this version of glie does not "
+            f"carry ({_shipped_digest()}); use the version that wrote it"
+        )
+    if book.digest != digest:
+        raise InputError(f"{CODEBOOK} is not the file that {CONFIG} names")
+    return book
+
+
+@functools.cache
+def _shipped_digest() -> str:
+    return Codebook.shipped().digest
+
+
 def _fitted(weights: bytes, rest: dict[str, Any]) -> Fitted:
     from safetensors import SafetensorError
     from safetensors.numpy import load
@@ -95,13 +136,15 @@ def save(codec: Codec, folder: Path) -> None:
     check_place(folder)
     try:
         if not (folder / CONFIG).exists():
-            (folder / WEIGHTS).unlink(missing_ok=True)  # of a save that was cut off
+            for name in PARTS:  # of a save that was cut off
+                (folder / name).unlink(missing_ok=True)
         for name, data in files.items():
             (folder / f"{name}.new").write_bytes(data)
-        for name in sorted(files, reverse=True):  # the weights, then what names them
-            (folder / f"{name}.new").replace(folder / name)
-        if WEIGHTS not in files:
-            (folder / WEIGHTS).unlink(missing_ok=True)  # of a codec that was here before
+        for name in (*PARTS, CONFIG):  # what is named, then what names it
+            if name in files:
+                (folder / f"{name}.new").replace(folder / name)
+        for name in set(PARTS) - set(files):  # of a codec that was here before
+            (folder / name).unlink(missing_ok=True)
     except OSError as error:
         raise CodecError(f"{folder}: cannot be written: {error.strerror}") from None
 
@@ -115,7 +158,7 @@ def check_place(folder: Path) -> None:
         # what a save that was cut off leaves is in nobody's way; weights alone are, unless the
         # settings that name them are still beside them
         others = {path.name for path in folder.iterdir() if not path.name.endswith(".new")}
-        config = f"{CONFIG}.new" if others == {WEIGHTS} else CONFIG
+        config = f"{CONFIG}.new" if others <= set(PARTS) else CONFIG
         found = json.loads((folder / config).read_bytes())["format"] if others else FORMAT
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         found = None
@@ -141,7 +184,7 @@ def load(folder: Path) -> Codec:
     """Read what `save` wrote."""
     files = {}
     try:
-        for name in (CONFIG, WEIGHTS):
+        for name in (CONFIG, *PARTS):
             if (folder / name).exists():
                 files[name] = (folder / name).read_bytes()
     except OSError as error:
@@ -177,7 +220,7 @@ def from_hub(name: str, **hub: Any) -> Codec:
     """Download a codec, and nothing else of its repository."""
     huggingface_hub = _hub()
     try:
-        folder = huggingface_hub.snapshot_download(name, allow_patterns=[CONFIG, WEIGHTS], **hub)
+        folder = huggingface_hub.snapshot_download(name, allow_patterns=[CONFIG, *PARTS], **hub)
     except Exception as error:  # each transport raises its own
         reason = str(error).strip().split("\n")[0]
         raise CodecError(

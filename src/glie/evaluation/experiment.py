@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from glie.codec.codec import Codec
+from glie.codec.codec import SHORTLIST, Codec
 from glie.codec.codes import Codes
 from glie.codec.config import CodecConfig
 from glie.errors import DatasetError, InputError
@@ -27,7 +27,7 @@ from glie.evaluation.measures import (
 from glie.evaluation.methods import FREE, ORACLE, UNCOMPRESSED, Method, fitted
 from glie.evaluation.store import Result, Setting, Store, digest, filename, fingerprint
 from glie.pages import Pages, Queries
-from glie.search import SHORTLIST, Ranking
+from glie.search import Ranking
 from glie.training.fit import FitStep, fit
 from glie.training.recipe import Recipe, recipe_of
 

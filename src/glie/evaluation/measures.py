@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from glie.codec.codec import SHORTLIST
 from glie.codec.codes import Codes
 from glie.errors import MissingExtraError
 from glie.evaluation.datasets import Dataset
@@ -16,7 +17,7 @@ from glie.evaluation.encoded import Encoded
 from glie.index import format as index_format
 from glie.kernels.maxsim import maxsim, prepare
 from glie.pages import Pages, Queries
-from glie.search import SHORTLIST, CodeBlock, Cost, Ranking, best_first, two_stage
+from glie.search import CodeBlock, Cost, Ranking, best_first, two_stage
 
 DEPTH = 5  # pages of a ranking that nDCG@5 judges
 Judgements = Mapping[str, Mapping[str, int]]  # grades, by query and page

@@ -21,9 +21,8 @@ from typing import Any
 import filelock
 
 from glie.codec.codec import Codec
-from glie.codec.config import CodecConfig
 from glie.codec.fitted import encoder_entry
-from glie.codec.store import CONFIG, WEIGHTS, from_files, to_files
+from glie.codec.store import CONFIG, from_files, from_settings, settings_of, to_files
 from glie.errors import (
     CorruptIndexError,
     IndexFolderError,
@@ -130,7 +129,9 @@ def _digest(body: Mapping[str, Any]) -> str:
 
 
 def _codec_digest(files: Mapping[str, bytes]) -> str:
-    return f"{checksum(files[CONFIG] + files[WEIGHTS]):016x}"
+    """Of the settings and then the other files, end to end."""
+    names = sorted(files, key=lambda name: (name != CONFIG, name))
+    return f"{checksum(b''.join(files[name] for name in names)):016x}"
 
 
 class Folder:
@@ -146,10 +147,12 @@ class Folder:
         """A new index, in a folder that is absent or empty."""
         if encoder is not None:
             codec.check_encoder(encoder)
-        files = to_files(codec) if codec.fitted is not None else {}
-        settings = codec.config.to_dict()
-        if files:
+        files = to_files(codec)
+        settings = settings_of(codec)
+        if len(files) > 1:
             settings["fitted"] = _codec_digest(files)
+        else:
+            files = {}  # the settings say it all
         manifest = Manifest(settings, encoder or codec.encoder)
         if self.path.exists() and not self.path.is_dir():
             raise IndexFolderError(f"{self.path}: a file; an index is a folder")
@@ -189,9 +192,9 @@ class Folder:
         digest = settings.pop("fitted", None)
         try:
             if digest is None:
-                return Codec(config=CodecConfig.from_dict(settings))
+                return from_settings(settings, str(self.path))
             folder = self.path / CODEC
-            files = {name: (folder / name).read_bytes() for name in (CONFIG, WEIGHTS)}
+            files = {path.name: path.read_bytes() for path in folder.iterdir()}
             if digest != _codec_digest(files):
                 raise damaged(folder, "it is not the codec that the manifest names")
             return from_files(files, str(folder))

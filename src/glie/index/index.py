@@ -26,7 +26,7 @@ from glie.index.writer import (
     record_lines,
 )
 from glie.pages import Pages, Queries
-from glie.search import SHORTLIST, Hits, two_stage
+from glie.search import Hits, two_stage
 
 
 @dataclasses.dataclass(frozen=True)
@@ -282,7 +282,7 @@ class Index:
         queries: Any,
         top: int = 10,
         *,
-        shortlist: int = SHORTLIST,
+        shortlist: int | None = None,
         ids: Iterable[str] | None = None,
         where: Mapping[str, Any] | None = None,
         normalize: bool = False,
@@ -294,6 +294,8 @@ class Index:
         restricts the search to these pages; `where` to pages whose metadata has these values
         (a list stands for any of its values). `normalize` takes query vectors off the sphere.
         """
+        if shortlist is None:
+            shortlist = self.codec.shortlist
         for name, number, least in (("top", top, 1), ("shortlist", shortlist, 0)):
             whole = isinstance(number, (int, np.integer)) and not isinstance(number, bool)
             if not whole or number < least:
@@ -311,7 +313,7 @@ class Index:
             questions,
             state.blocks(ids, where),
             state.codes_at,
-            self.codec.regenerate if self.codec.decoder else None,
+            self.codec.regenerate if self.codec.regenerates else None,
             int(top),
             int(shortlist),
         )
