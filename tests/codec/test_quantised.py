@@ -55,6 +55,12 @@ def test_slots_that_are_not_used_stay_so(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", FEW_BITS)
+def test_no_pages(dtype: str) -> None:
+    codec = glie.Codec(k=2, dtype=dtype)
+    assert len(codec.regenerate(codec.compress(glie.Pages([])))) == 0
+
+
+@pytest.mark.parametrize("dtype", FEW_BITS)
 def test_a_fitted_codec_regenerates_from_what_is_stored(dtype: str) -> None:
     pages = glie.Pages(make_arrays(5, high=90))
     codec = random_codec(16, 3).stored_as(dtype)

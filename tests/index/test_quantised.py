@@ -100,6 +100,7 @@ def test_the_life_of_an_index(tmp_path: Path, dtype: str, fitted: bool, evidence
             search_codes(Queries(queries), found, None, 3).scores[0].tolist(), abs=1e-6
         )
         assert again.metadata("13") == {"page": 13}
+        assert again.search([]) == []
     files = [path.read_bytes()[8] for path in (index.path / "segments").glob("*.seg")]
     assert files == [2 if evidence or dtype != "bf16" else 1]
 
