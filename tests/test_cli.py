@@ -139,6 +139,17 @@ def test_add_delete_compact_info(run: Run, documents: Path) -> None:
     assert "1 b.pdf" in shown
 
 
+def test_numbers_in_fewer_bits(run: Run, documents: Path) -> None:
+    asked = ("index", "reports", "--to", "x.glie", "--codec", "free")
+    assert run(*asked, "--dtype", "int2").code == 0
+    assert run(*asked).code == 0  # the index knows its type
+    found = run("info", "x.glie", "--json").json
+    assert (found["dtype"], found["code_bytes_per_page"]) == ("int2", 4 * (32 + 1))
+    assert "k = 4, D = 128, int2, normalised k-means" in run("info", "x.glie").out
+    hits = run("search", "x.glie", "vacation days", "--json").json["hits"]
+    assert hits[0]["id"] == "b.pdf#1"
+
+
 def test_bad_files_end_with_code_3(run: Run, documents: Path) -> None:
     messages = bad_files(documents / "bad")
     done = run("index", "bad", "reports", "--to", "x.glie")
@@ -178,6 +189,14 @@ def test_scans_without_ocr_are_counted(run: Run, documents: Path) -> None:
         (
             ["index", "reports", "--to", "y.glie", "--k", "99999"],
             "codec setting k: expected a whole number",
+        ),
+        (
+            ["index", "reports", "--to", "x.glie", "--dtype", "int2"],
+            "it stores numbers in bf16, not int2; make a new index",
+        ),
+        (
+            ["index", "reports", "--to", "y.glie", "--dtype", "int3"],
+            "codec setting dtype: expected one of bf16, int8, int4, int2, int1, found 'int3'",
         ),
         (
             ["index", "reports", "--to", "x.glie", "--encoder", "minilm-384"],

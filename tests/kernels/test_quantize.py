@@ -116,6 +116,12 @@ def test_the_order_of_the_scan_changes_no_inner_product(dim: int, seed: int, dty
     np.testing.assert_allclose(order @ order.T, vectors @ vectors.T, atol=2e-6)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_no_vectors(dtype: str) -> None:
+    for shape in ((0, 3, 12), (2, 0, 7), (0, 2, 0)):
+        assert Packed.of(np.zeros(shape, np.float32), dtype).vectors().shape == shape
+
+
 def test_zero_vectors_are_stored_as_some_direction() -> None:
     """Their count says that they are not part of the page; nothing divides by zero."""
     for dtype in BITS:

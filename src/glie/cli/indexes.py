@@ -44,8 +44,19 @@ def index(
     k: Annotated[
         int | None,
         typer.Option(
-            help="Vectors stored a page, 260 bytes each: 4 for a kilobyte, 16 for dense pages.",
+            help="Vectors stored a page, 260 bytes each in bf16: 4 for a kilobyte, 16 for dense "
+            "pages.",
             show_default="4, or the codec's",
+        ),
+    ] = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TYPE",
+            help="What their numbers are stored in: bf16, or a half, a quarter, an eighth or a "
+            "sixteenth of it, int8, int4, int2 or int1. The fewer bits, the more vectors (--k) in "
+            "the same space.",
+            show_default="bf16, or the codec's",
         ),
     ] = None,
     encoder: Annotated[
@@ -78,19 +89,28 @@ def index(
                 f"{to}: it stores k={index.codec.k} vectors a page, not {k}; make a new index for "
                 "another k"
             )
-        if codec is not None and not named_codec(codec).at(index.codec.k).same_as(index.codec):
-            raise InputError(f"{to}: it has another codec; make a new index for this one")
+        if dtype is not None and dtype != index.codec.dtype:
+            raise InputError(
+                f"{to}: it stores numbers in {index.codec.dtype}, not {dtype}; make a new index "
+                "for another type"
+            )
+        if codec is not None:
+            asked = named_codec(codec).at(index.codec.k).stored_as(index.codec.dtype)
+            if not asked.same_as(index.codec):
+                raise InputError(f"{to}: it has another codec; make a new index for this one")
         engine = encoder_of(index, encoder)
     else:
         from glie.ingest import found_documents
 
         found_documents(documents)  # before a folder is made for nothing
         chosen = None if codec is None else named_codec(codec)  # a mistyped name fails at once
-        glie.CodecConfig(k=4 if k is None else k)
+        glie.Codec(k, dtype=dtype)  # and so does a wrong setting
         engine = load_encoder(encoder)
         entry = {"name": engine.name, "revision": engine.revision}
         chosen = chosen or glie.Codec.shipped(entry) or glie.Codec()
-        index = glie.Index.create(to, chosen if k is None else chosen.at(k), encoder=entry)
+        chosen = chosen if k is None else chosen.at(k)
+        chosen = chosen if dtype is None else chosen.stored_as(dtype)
+        index = glie.Index.create(to, chosen, encoder=entry)
     _ingest(index, engine, documents, keep_images, ocr, as_json)
 
 
@@ -197,7 +217,7 @@ def info(
 
 
 def _codec_line(index: glie.Index, facts: glie.IndexInfo) -> str:
-    line = f"k = {facts.k}" + (f", D = {facts.dim}" if facts.dim else "")
+    line = f"k = {facts.k}" + (f", D = {facts.dim}" if facts.dim else "") + f", {facts.dtype}"
     if index.codec.refiner is None:
         return f"{line}, normalised k-means"
     stages = "fitted, two stages" if index.codec.decoder else "fitted, one stage"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +36,9 @@ class Blobs:
 
     def __getitem__(self, page: int) -> npt.NDArray[np.uint8]:
         return self.data[self.offsets[page] : self.offsets[page + 1]]
+
+    def __iter__(self) -> Iterator[npt.NDArray[np.uint8]]:
+        return (self.data[start:end] for start, end in pairwise(self.offsets))
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:

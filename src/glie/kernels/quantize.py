@@ -68,12 +68,8 @@ def pack(vectors: Floats, dtype: str) -> Bytes:
         rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16  # to nearest, ties to even
         return rounded.astype("<u2").view(np.uint8)
     bits_each = BITS[dtype]
-    shifts = _shifts(bits_each)
-    levels = _levels(vectors, bits_each)
-    *shape, dim = vectors.shape
-    padded = np.zeros((*shape, row_bytes(dim, dtype) * len(shifts)), np.uint8)
-    padded[..., :dim] = levels
-    packed: Bytes = np.bitwise_or.reduce(padded.reshape(*shape, -1, len(shifts)) << shifts, axis=-1)
+    levels = _in_bytes(_levels(vectors, bits_each), bits_each)
+    packed: Bytes = np.bitwise_or.reduce(levels << _shifts(bits_each), axis=-1)
     return packed
 
 
@@ -85,7 +81,8 @@ def unpack(packed: Bytes, dtype: str, dim: int) -> Floats:
     bits_each = BITS[dtype]
     top = 2**bits_each - 1
     levels = (packed[..., None] >> _shifts(bits_each)) & np.uint8(top)
-    odd = 2 * levels.reshape(*packed.shape[:-1], -1)[..., :dim].astype(np.float32) - top
+    *shape, size, each = levels.shape
+    odd = 2 * levels.reshape(*shape, size * each)[..., :dim].astype(np.float32) - top
     return unrotate(odd / _length(odd))
 
 
@@ -97,9 +94,9 @@ def rotate(vectors: Floats) -> Floats:
     """
     signs, block = _signs(vectors.shape[-1]), _block(vectors.shape[-1])
     mixed = _hadamard(vectors * signs, block)
-    if block == vectors.shape[-1]:
+    if block >= vectors.shape[-1]:
         return mixed
-    apart = mixed.reshape(*vectors.shape[:-1], -1, block)
+    apart = _in_blocks(mixed, block)
     return _hadamard(apart.swapaxes(-1, -2).reshape(vectors.shape) * signs, block)
 
 
@@ -107,9 +104,9 @@ def unrotate(rotated: Floats) -> Floats:
     """The reverse of `rotate`; the transform of a block is its own."""
     signs, block = _signs(rotated.shape[-1]), _block(rotated.shape[-1])
     mixed = _hadamard(rotated, block) * signs
-    if block == rotated.shape[-1]:
+    if block >= rotated.shape[-1]:
         return mixed
-    together = mixed.reshape(*rotated.shape[:-1], block, -1)
+    together = _in_blocks(mixed, rotated.shape[-1] // block)
     return _hadamard(together.swapaxes(-1, -2).reshape(rotated.shape), block) * signs
 
 
@@ -117,11 +114,9 @@ def scan_order(vectors: Floats, dtype: str) -> Floats:
     """Query vectors (n, D) as the scan of packed rows wants them: rotated, which changes no inner
     product, and in the order in which it unpacks a row: first the lowest bits of every byte, then
     the next. Numbers that only fill up a row's last byte meet zeros."""
-    rotated, per_byte = rotate(vectors), 8 // BITS[dtype]
-    filled = np.zeros((len(vectors), row_bytes(vectors.shape[1], dtype) * per_byte), np.float32)
-    filled[:, : vectors.shape[1]] = rotated
-    planes = filled.reshape(len(vectors), -1, per_byte).swapaxes(1, 2)
-    return np.ascontiguousarray(planes).reshape(filled.shape)
+    numbers = _in_bytes(rotate(vectors), BITS[dtype])
+    count, size, each = numbers.shape
+    return np.ascontiguousarray(numbers.swapaxes(1, 2)).reshape(count, size * each)
 
 
 def _levels(vectors: Floats, bits: int) -> Bytes:
@@ -146,6 +141,19 @@ def _length(vectors: Floats) -> Floats:
     return lengths
 
 
+def _in_bytes(numbers: npt.NDArray[Any], bits: int) -> npt.NDArray[Any]:
+    """Numbers (..., D) by the byte that holds them, (..., B, 8 / bits), the last filled with 0."""
+    each = 8 // bits
+    filling = -numbers.shape[-1] % each
+    filled = np.pad(numbers, [(0, 0)] * (numbers.ndim - 1) + [(0, filling)])
+    return _in_blocks(filled, each)
+
+
+def _in_blocks(numbers: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
+    """(..., D) as (..., D / size, size); also where there are no numbers."""
+    return numbers.reshape(*numbers.shape[:-1], numbers.shape[-1] // size, size)
+
+
 def _shifts(bits: int) -> Bytes:
     """Where the numbers of a byte begin, the first lowest."""
     return np.arange(0, 8, bits, dtype=np.uint8)
@@ -153,7 +161,7 @@ def _shifts(bits: int) -> Bytes:
 
 def _block(dim: int) -> int:
     """The largest power of two that divides D."""
-    return dim & -dim
+    return max(dim & -dim, 1)
 
 
 @functools.cache
@@ -164,7 +172,7 @@ def _signs(dim: int) -> Floats:
 
 def _hadamard(vectors: Floats, block: int) -> Floats:
     """The orthonormal Walsh-Hadamard transform of each block of (..., D)."""
-    mixed = vectors.reshape(*vectors.shape[:-1], -1, block)
+    mixed = _in_blocks(vectors, block)
     half = block // 2
     for _ in range(block.bit_length() - 1):
         # sums and differences over the highest bit of the position, which becomes the lowest:
