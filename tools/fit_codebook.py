@@ -38,7 +38,9 @@ def main() -> None:
     arguments = parser.parse_args()
     codec = Codec(K, dtype=DTYPE)
     rest, sources = [], {}
-    sets = encode_sets([load_pages(path) for path in arguments.corpora], arguments.encoder, arguments.cache)
+    sets = encode_sets(
+        [load_pages(path) for path in arguments.corpora], arguments.encoder, arguments.cache
+    )
     for encoded in sets:
         pages = vectors = 0
         for block in encoded.blocks():

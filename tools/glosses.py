@@ -39,8 +39,8 @@ def main() -> None:
     pages = []
     for part in ("noun", "verb", "adj", "adv"):
         found = list(entries(arguments.dict / f"data.{part}"))
-        for at in range(0, len(found), ENTRIES_A_PAGE):
-            pages.append(". ".join(found[at : at + ENTRIES_A_PAGE]))
+        starts = range(0, len(found), ENTRIES_A_PAGE)
+        pages += [". ".join(found[at : at + ENTRIES_A_PAGE]) for at in starts]
     random.Random(0).shuffle(pages)
     arguments.to.mkdir(parents=True, exist_ok=True)
     with open(arguments.to / "corpus.jsonl", "w", encoding="utf-8") as file:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -25,11 +27,13 @@ def book(rng: np.random.Generator, cells: int, dim: int) -> tuple[np.ndarray, np
     return rng.normal(size=(sizes.sum(), dim)).astype(np.float32), np.cumsum([0, *sizes])
 
 
-@pytest.mark.parametrize(("rows", "cells", "dim"), [(1, 1, 1), (3, 2, 5), (50, 9, 16), (257, 30, 7)])
+@pytest.mark.parametrize(
+    ("rows", "cells", "dim"), [(1, 1, 1), (3, 2, 5), (50, 9, 16), (257, 30, 7)]
+)
 def test_nearest_words_are_those_of_the_reference(rows: int, cells: int, dim: int) -> None:
     rng = np.random.default_rng(rows)
     words, starts = book(rng, cells, dim)
-    centres = np.stack([words[a:b].mean(axis=0) for a, b in zip(starts, starts[1:], strict=False)])
+    centres = np.stack([words[a:b].mean(axis=0) for a, b in pairwise(starts)])
     x = rng.normal(size=(rows, dim)).astype(np.float32)
     found = nearest_words(x, centres, starts, words)
     np.testing.assert_array_equal(found, nearest_words_reference(x, centres, starts, words))
@@ -38,7 +42,7 @@ def test_nearest_words_are_those_of_the_reference(rows: int, cells: int, dim: in
 def test_a_row_finds_the_same_word_alone_and_in_company() -> None:
     rng = np.random.default_rng(0)
     words, starts = book(rng, 12, 24)
-    centres = np.stack([words[a:b].mean(axis=0) for a, b in zip(starts, starts[1:], strict=False)])
+    centres = np.stack([words[a:b].mean(axis=0) for a, b in pairwise(starts)])
     x = rng.normal(size=(40, 24)).astype(np.float32)
     together = nearest_words(x, centres, starts, words)
     alone = [nearest_words(row[None], centres, starts, words)[0] for row in x]
@@ -55,7 +59,8 @@ def test_a_packed_set_comes_back_layer_by_layer(data: st.DataObject) -> None:
     assert len(packed) <= most_bytes(count, universe)
     behind = np.frombuffer(packed.tobytes() + b"\xff\xff", np.uint8)
     found = unpack_set(behind, count, universe)
-    assert found is not None and found[1] == len(packed)
+    assert found is not None
+    assert found[1] == len(packed)
     for first, last in layers(count):
         np.testing.assert_array_equal(found[0][first:last], np.sort(symbols[first:last]))
 
@@ -100,7 +105,9 @@ def sparing(similarity: np.ndarray, permanent: int) -> list[int]:
     return gone[::-1]
 
 
-@pytest.mark.parametrize(("rows", "members", "permanent"), [(1, 3, 1), (20, 9, 2), (40, 30, 4), (9, 5, 5), (12, 6, 0)])
+@pytest.mark.parametrize(
+    ("rows", "members", "permanent"), [(1, 3, 1), (20, 9, 2), (40, 30, 4), (9, 5, 5), (12, 6, 0)]
+)
 def test_the_most_needed_are_those_whose_going_costs_most(
     rows: int, members: int, permanent: int
 ) -> None:

@@ -9,13 +9,13 @@ from glie.kernels.quantize import row_bytes
 
 OVERHEAD = 26  # bytes a page of what is not its code: id, metadata, and its share of the folder
 ANCHOR_TYPE = "int2"
-ANCHOR_SHARE = 0.55  # of the bytes, at most; the rest are words
+ANCHOR_SHARE = 0.57  # of the bytes, at most; the rest are words
 ANCHORS = (1, 2, 3, 4, 6, 8, 12, 16)
-MOST_WORDS = 192  # of any page: more give a page more chances to score by accident
+MOST_WORDS = 128  # of any page: more give a page more chances to score by accident
 
 
 def config_for(bytes_per_page: int, dim: int, words: int) -> CodecConfig:
-    """The settings for a page of at most so many bytes on disk, with a codebook of so many words."""
+    """The settings for pages of so many bytes on disk, with a codebook of so many words."""
     if not isinstance(bytes_per_page, int) or isinstance(bytes_per_page, bool):
         raise InputError(f"bytes_per_page: expected a whole number, found {bytes_per_page!r}")
     room = bytes_per_page - OVERHEAD

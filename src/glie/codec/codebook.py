@@ -12,6 +12,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from importlib import resources
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -55,10 +56,16 @@ class Codebook:
     def __len__(self) -> int:
         return len(self.lengths)
 
+    @property
+    def shares(self) -> tuple[float, float]:
+        """How much of its anchor and of its word a vector is."""
+        return self.anchor_share, self.word_share
+
     @functools.cached_property
     def words(self) -> Floats:
         """(K, D)"""
-        return unpack(self.directions, WORD_TYPE, self.dim) * self.lengths[:, None].astype("f4")
+        lengths = self.lengths[:, None].astype(np.float32)
+        return np.multiply(unpack(self.directions, WORD_TYPE, self.dim), lengths)
 
     @functools.cached_property
     def cells(self) -> Floats:
@@ -81,7 +88,8 @@ class Codebook:
 
         settings = {name: getattr(self, name) for name in SETTINGS}
         tensors = {name: getattr(self, name) for name in TENSORS}
-        return save(tensors, {FORMAT: json.dumps(settings, ensure_ascii=False, sort_keys=True)})
+        metadata = {FORMAT: json.dumps(settings, ensure_ascii=False, sort_keys=True)}
+        return bytes(save(tensors, metadata))
 
     @classmethod
     def from_bytes(cls, data: bytes, place: str) -> Codebook:
@@ -164,7 +172,7 @@ def fit_codebook(
     bounds = np.searchsorted(home[order], np.arange(len(centres) + 1))
     progress("words")
     words, starts = [], [0]
-    for first, last in zip(bounds[:-1], bounds[1:], strict=True):
+    for first, last in pairwise(bounds.tolist()):
         mine = last * size // count - first * size // count  # its share; all together are `size`
         if mine:
             rows = rest[order[first:last]]

@@ -181,7 +181,7 @@ class Codec:
         """The set of vectors that a page is scored by, its stored ones among them.
 
         With a decoder all N, cluster by cluster, the stored vector of each first. With a codebook
-        the stored vectors, then the words. With neither, a cluster's vectors are all its stored one.
+        the stored vectors, then the words. With neither, a cluster's vectors are its stored one.
         """
         if not isinstance(codes, Codes):
             raise InputError(f"regenerate: expected glie.Codes, found {type(codes).__name__}")

@@ -15,7 +15,14 @@ import numpy.typing as npt
 from glie.codec.codebook import Codebook, leftovers
 from glie.codec.codes import Blobs, Codes
 from glie.errors import CorruptIndexError
-from glie.kernels.evidence import most_bytes, most_needed, pack_set, unpack_set
+from glie.kernels.evidence import (
+    most_bytes,
+    most_needed,
+    pack_set,
+    rebuild,
+    unpack_set,
+    unpack_sets,
+)
 from glie.kernels.quantize import pack, row_bytes, unpack
 from glie.pages import Pages
 
@@ -43,8 +50,9 @@ def _blob(
     rows: Floats, found: Ints, anchors: Floats, book: Codebook, symbols: int, displaced: int
 ) -> bytes:
     distinct, owner = np.unique(found, return_inverse=True)
-    places = vectors_of(distinct, anchors, book)
-    members = np.concatenate([anchors, places])
+    used = np.array([len(anchors)])
+    bounds = np.array([0, len(distinct)])
+    members, _ = rebuild(anchors[None], used, book.words, book.shares, distinct, bounds)
     chosen = most_needed(rows @ members.T, len(anchors))[:symbols] - len(anchors)
     universe = len(anchors) * len(book)
     data = pack_set(distinct[chosen], universe)
@@ -55,49 +63,49 @@ def _blob(
         kept = np.searchsorted(distinct, unpacked[0][:displaced])
         sums = np.zeros((len(distinct), rows.shape[1]), np.float32)
         np.add.at(sums, owner, rows)
-        away = _unit(sums[kept]) - places[kept]
+        away = _unit(sums[kept]) - members[len(anchors) + kept]
         parts.append(pack(_unit(away), DISPLACEMENT_TYPE).tobytes())
     return b"".join(parts)
 
 
-def vectors_of(symbols: Ints, anchors: Floats, book: Codebook) -> Floats:
-    """The unit vectors that symbols stand for."""
-    slots, words = np.divmod(symbols, len(book))
-    return _unit(
-        np.float32(book.anchor_share) * anchors[slots]
-        + np.float32(book.word_share) * book.words[words]
-    )
-
-
-def symbols_of(blob: npt.NDArray[np.uint8], used: int, book: Codebook) -> tuple[Ints, int]:
-    """The symbols of a blob of a page with so many anchors, and how many bytes held them."""
-    count, head = _counted(blob)
-    found = unpack_set(blob[head:], count, used * len(book))
-    if found is None:
-        raise CorruptIndexError("a page's evidence is not a set of codewords")
-    return found[0], head + found[1]
-
-
 def rebuilt(codes: Codes, book: Codebook, displaced: int) -> Pages:
     """The set that is scored: the anchors of every page, then the vectors of its symbols."""
-    assert codes.evidence is not None
-    rows, lengths = [], []
+    blobs = codes.evidence
+    assert blobs is not None
+    counts, heads = _counts(blobs)
+    used = np.count_nonzero(codes.counts, axis=1)
+    symbols, bounds, taken = unpack_sets(
+        blobs.data, blobs.offsets[:-1] + heads, blobs.offsets[1:], counts, used * len(book)
+    )
     width = row_bytes(codes.dim, DISPLACEMENT_TYPE)
-    for page in range(len(codes)):
-        anchors = codes.vectors[page, : np.count_nonzero(codes.counts[page])]
-        blob = codes.evidence[page]
-        symbols, at = symbols_of(blob, len(anchors), book)
-        vectors = vectors_of(symbols, anchors, book)
-        first = min(displaced, len(symbols))
-        if len(blob) != at + first * width:
-            raise CorruptIndexError("a page's evidence has the wrong length")
-        if first:
-            away = unpack(blob[at:].reshape(first, width), DISPLACEMENT_TYPE, codes.dim)
-            vectors[:first] = _unit(vectors[:first] + DISPLACEMENT * away)
-        rows += [anchors, vectors]
-        lengths.append(len(anchors) + len(vectors))
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    return Pages.packed(np.concatenate(rows), offsets, codes.ids)
+    moved = np.minimum(displaced, counts)
+    if (taken < 0).any() or (heads + taken + moved * width != blobs.lengths).any():
+        raise CorruptIndexError(
+            "the evidence of a page is not a set of codewords; verify the index"
+        )
+    vectors, offsets = rebuild(codes.vectors, used, book.words, book.shares, symbols, bounds)
+    if moved.any():
+        at = _ranges(blobs.offsets[:-1] + heads + taken, moved * width)
+        away = unpack(blobs.data[at].reshape(-1, width), DISPLACEMENT_TYPE, codes.dim)
+        rows = _ranges(offsets[:-1] + used, moved)
+        vectors[rows] = _unit(vectors[rows] + DISPLACEMENT * away)
+    return Pages.packed(vectors, offsets, codes.ids)
+
+
+def _counts(blobs: Blobs) -> tuple[Ints, Ints]:
+    """How many symbols each blob holds, and how many bytes say so."""
+    if (blobs.lengths < 1).any():
+        raise CorruptIndexError("a page has no evidence; verify the index")
+    first = blobs.data[blobs.offsets[:-1]].astype(np.int64)
+    long = first >= 0x80
+    second = np.append(blobs.data, 0)[blobs.offsets[:-1] + 1].astype(np.int64)
+    return np.where(long, (first & 0x7F) << 8 | second, first), 1 + long.astype(np.int64)
+
+
+def _ranges(starts: Ints, lengths: Ints) -> Ints:
+    """starts[0], starts[0] + 1, ... and so on for each, end to end."""
+    before = np.cumsum(lengths) - lengths
+    return np.repeat(starts - before, lengths) + np.arange(lengths.sum())
 
 
 def most_evidence(k: int, words: int, dim: int, symbols: int, displaced: int) -> int:
@@ -110,14 +118,6 @@ def _count_bytes(count: int) -> bytes:
     return bytes([count]) if count < 0x80 else bytes([0x80 | count >> 8, count & 0xFF])
 
 
-def _counted(blob: npt.NDArray[np.uint8]) -> tuple[int, int]:
-    """How many symbols a blob holds, and where they begin."""
-    if len(blob) and blob[0] < 0x80:
-        return int(blob[0]), 1
-    if len(blob) > 1:
-        return (int(blob[0]) & 0x7F) << 8 | int(blob[1]), 2
-    raise CorruptIndexError("a page's evidence is cut off")
-
-
 def _unit(rows: Floats) -> Floats:
-    return rows / np.maximum(np.sqrt((rows * rows).sum(axis=1, keepdims=True)), np.float32(1e-6))
+    lengths: Floats = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
+    return np.divide(rows, np.maximum(lengths, np.float32(1e-6)))

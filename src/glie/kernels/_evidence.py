@@ -130,6 +130,15 @@ def removal_order(similarity, permanent):
 
 
 @_compile
+def low_bits(members, universe):
+    """The parameter of the Rice code: the largest b with 2^b <= 0.69 universe / members."""
+    bits = 0
+    while 100 * members << (bits + 1) <= 69 * universe:
+        bits += 1
+    return bits
+
+
+@_compile
 def _put(out, at, value, width):
     """Write the `width` low bits of value, the lowest first, at bit `at`."""
     for b in range(width):
@@ -139,22 +148,25 @@ def _put(out, at, value, width):
 
 
 @_compile
-def write_set(members, low_bits, out, at):
-    """Rice code of an ascending set: of each gap the quotient in unary and `low_bits` bits."""
+def write_layer(members, universe, out, at):
+    """Rice code of an ascending set: of each gap the quotient in unary, then the low bits."""
+    low = low_bits(len(members), universe)
     previous = -1
     for member in members:
         gap = member - previous - 1
-        at += gap >> low_bits  # zeros
+        at += gap >> low  # zeros
         at = _put(out, at, 1, 1)
-        at = _put(out, at, gap & ((1 << low_bits) - 1), low_bits)
+        at = _put(out, at, gap & ((1 << low) - 1), low)
         previous = member
     return at
 
 
 @_compile
-def read_set(data, at, end, low_bits, universe, members):
-    """The reverse of write_set, for len(members) members from bit `at`; -1 when the bits before
-    `end` are not the code of such a set."""
+def _read_layer(data, at, universe, members):
+    """The reverse of write_layer, for so many members from bit `at`; -1 when the bits are not the
+    code of such a set."""
+    low = low_bits(len(members), universe)
+    end = 8 * data.shape[0]
     previous = -1
     for i in range(members.shape[0]):
         gap = 0
@@ -162,15 +174,67 @@ def read_set(data, at, end, low_bits, universe, members):
             gap += 1
             at += 1
         at += 1
-        if at + low_bits > end:
+        if at + low > end:
             return -1
-        gap <<= low_bits
-        for b in range(low_bits):
+        gap <<= low
+        for b in range(low):
             gap |= np.int64((data[(at + b) >> 3] >> ((at + b) & 7)) & 1) << b
-        at += low_bits
+        at += low
         previous += gap + 1
         if previous >= universe:
             return -1
         members[i] = previous
     return at
 
+
+@_compile
+def read_set(data, first_layer, universe, symbols):
+    """Fill `symbols` layer by layer; returns how many bytes held them, or -1."""
+    at = 0
+    first = 0
+    last = first_layer
+    while first < symbols.shape[0]:
+        at = _read_layer(data, at, universe, symbols[first : min(last, symbols.shape[0])])
+        if at < 0:
+            return -1
+        first = last
+        last *= 2
+    return (at + 7) >> 3
+
+
+@_compile
+def read_sets(data, starts, ends, first_layer, universes, bounds, symbols, taken):
+    """read_set for page p in bytes starts[p]..ends[p], into bounds[p]..bounds[p + 1]."""
+    for page in range(starts.shape[0]):
+        taken[page] = read_set(
+            data[starts[page] : ends[page]],
+            first_layer,
+            universes[page],
+            symbols[bounds[page] : bounds[page + 1]],
+        )
+
+
+@_compile
+def rebuild_range(
+    anchors, used, words, anchor_share, word_share, symbols, bounds, offsets, first, last, out
+):
+    """The sets of the pages first..last from rows offsets[page]: the used anchors, then the unit
+    vector of anchor_share * anchor + word_share * word for every symbol."""
+    count, dim = words.shape
+    for page in range(first, last):
+        at = offsets[page]
+        for slot in range(used[page]):
+            out[at] = anchors[page, slot]
+            at += 1
+        for i in range(bounds[page], bounds[page + 1]):
+            slot = symbols[i] // count
+            word = symbols[i] - slot * count
+            square = np.float32(0)
+            for d in range(dim):
+                value = anchor_share * anchors[page, slot, d] + word_share * words[word, d]
+                out[at, d] = value
+                square += value * value
+            scale = np.float32(1) / max(np.sqrt(square), np.float32(1e-6))
+            for d in range(dim):
+                out[at, d] *= scale
+            at += 1

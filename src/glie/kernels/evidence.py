@@ -50,7 +50,7 @@ def nearest_words(x: Floats, cells: Floats, starts: Ints, words: Floats) -> Ints
     scores, found = np.empty_like(score), np.empty_like(word)
     scores[order], found[order] = score, word
     best = scores.reshape(top.shape).argmax(axis=1)
-    return found.reshape(top.shape)[np.arange(len(x)), best]
+    return np.asarray(found.reshape(top.shape)[np.arange(len(x)), best])
 
 
 def nearest_words_reference(x: Floats, cells: Floats, starts: Ints, words: Floats) -> Ints:
@@ -75,20 +75,14 @@ def layers(count: int) -> Iterator[tuple[int, int]]:
         first, last = last, 2 * last
 
 
-def low_bits(members: int, universe: int) -> int:
-    """The parameter of the Rice code: the largest b with 2^b <= 0.69 universe / members."""
-    bits = 0
-    while 100 * members << (bits + 1) <= 69 * universe:
-        bits += 1
-    return bits
-
-
 @functools.cache
 def most_bytes(count: int, universe: int) -> int:
     """What pack_set takes at worst."""
+    from glie.kernels import _evidence
+
     bits = 0
     for first, last in layers(count):
-        low = low_bits(last - first, universe)
+        low = _evidence.low_bits(last - first, universe)
         bits += (last - first) * (low + 1) + (universe >> low)
     return -(-bits // 8)
 
@@ -100,8 +94,7 @@ def pack_set(symbols: Ints, universe: int) -> Bytes:
     out = np.zeros(most_bytes(len(symbols), universe) + 1, np.uint8)
     at = 0
     for first, last in layers(len(symbols)):
-        members = np.sort(symbols[first:last])
-        at = _evidence.write_set(members, low_bits(last - first, universe), out, at)
+        at = _evidence.write_layer(np.sort(symbols[first:last]), universe, out, at)
     return out[: -(-at // 8)]
 
 
@@ -111,13 +104,48 @@ def unpack_set(data: Bytes, count: int, universe: int) -> tuple[Ints, int] | Non
     from glie.kernels import _evidence
 
     symbols = np.empty(count, np.int64)
-    at = 0
-    for first, last in layers(count):
-        low = low_bits(last - first, universe)
-        at = _evidence.read_set(data, at, 8 * len(data), low, universe, symbols[first:last])
-        if at < 0:
-            return None
-    return symbols, -(-at // 8)
+    taken = _evidence.read_set(data, FIRST_LAYER, universe, symbols)
+    return None if taken < 0 else (symbols, int(taken))
+
+
+def unpack_sets(
+    data: Bytes, starts: Ints, ends: Ints, counts: Ints, universes: Ints
+) -> tuple[Ints, Ints, Ints]:
+    """The sets of many pages, that of page p in bytes starts[p]..ends[p]: all their numbers, where
+    each page's begin, and how many bytes held them, -1 where they did not."""
+    from glie.kernels import _evidence
+
+    bounds = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    symbols, taken = np.empty(bounds[-1], np.int64), np.empty(len(starts), np.int64)
+    _evidence.read_sets(data, starts, ends, FIRST_LAYER, universes, bounds, symbols, taken)
+    return symbols, bounds, taken
+
+
+def rebuild(
+    anchors: Floats,
+    used: Ints,
+    words: Floats,
+    shares: tuple[float, float],
+    symbols: Ints,
+    bounds: Ints,
+) -> tuple[Floats, Ints]:
+    """For every page its used anchors, then the unit vectors that its symbols stand for: all the
+    rows, and where each page's begin. A symbol is slot * K + word and stands for the shares of the
+    anchor and of the word."""
+    from glie.kernels import _evidence
+    from glie.kernels.parallel import over_ranges
+
+    offsets = np.concatenate([[0], np.cumsum(used + np.diff(bounds))]).astype(np.int64)
+    out = np.empty((offsets[-1], words.shape[1]), np.float32)
+    both = np.float32(shares[0]), np.float32(shares[1])
+
+    def run(first: int, last: int) -> None:
+        _evidence.rebuild_range(
+            anchors, used, words, *both, symbols, bounds, offsets, first, last, out
+        )
+
+    over_ranges(run, len(used), chunk=32)
+    return out, offsets
 
 
 def most_needed(similarity: Floats, permanent: int) -> Ints:
