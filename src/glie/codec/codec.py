@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from glie.codec.adapt import settled
 from glie.codec.anchors import anchor, cluster
-from glie.codec.budget import config_for
+from glie.codec.budget import config_for, unsettled_config
 from glie.codec.codebook import Codebook
 from glie.codec.codes import Codes, quantised
 from glie.codec.config import CodecConfig
@@ -35,7 +36,8 @@ class Codec:
 
     `Codec(bytes_per_page=520)` chooses for a page of so many bytes on disk: a few vectors in 2 bits
     a number, and words of a codebook around them, from which a shortlist is read back. The codebook
-    is that of the embedded encoder; `adapted` makes one of other pages.
+    is that of the embedded encoder. For another, `Codec(bytes_per_page=520, adapt=True)` makes one
+    of the first pages that are added to an index, or of those given to `adapted`.
 
     >>> Codec(k=4).k
     4
@@ -47,6 +49,7 @@ class Codec:
         *,
         dtype: str | None = None,
         bytes_per_page: int | None = None,
+        adapt: bool = False,
         config: CodecConfig | None = None,
         fitted: Fitted | None = None,
         cascade: bool = True,
@@ -55,8 +58,11 @@ class Codec:
         if bytes_per_page is not None:
             if (k, dtype, config, fitted) != (None, None, None, None):
                 raise TypeError("bytes_per_page chooses k, dtype and all else: give it alone")
-            codebook = codebook or Codebook.shipped()
-            config = config_for(bytes_per_page, codebook.dim, len(codebook))
+            if adapt:
+                config = unsettled_config(bytes_per_page)
+            else:
+                codebook = codebook or Codebook.shipped()
+                config = config_for(bytes_per_page, codebook.dim, len(codebook))
         given = {name: value for name, value in (("k", k), ("dtype", dtype)) if value is not None}
         for name, value in given.items():
             if config is not None and value != getattr(config, name):
@@ -146,10 +152,29 @@ class Codec:
             config=config, fitted=self.fitted, cascade=self.cascade, codebook=self.codebook
         )
 
+    @property
+    def adapts(self) -> bool:
+        """Whether it still waits for pages to make its codebook of."""
+        return self.config.adapt > 0
+
+    def adapted(self, pages: Pages) -> Codec:
+        """The codec with a codebook made of these pages, which counts among their bytes."""
+        if not self.adapts:
+            return self
+        if not isinstance(pages, Pages) or not len(pages):
+            raise InputError("adapted: expected glie.Pages, at least one")
+        config, codebook = settled(pages, self.config.adapt)
+        return Codec(config=config, codebook=codebook)
+
     def compress(self, pages: Pages) -> Codes:
         """The code of every page. A page gives the same code alone and in any batch."""
         if not isinstance(pages, Pages):
             raise InputError(f"compress: expected glie.Pages, found {type(pages).__name__}")
+        if self.adapts:
+            raise CodecError(
+                "the codec has no codebook yet: make one with codec.adapted(pages), or add pages "
+                "to an index, which does"
+            )
         if len(pages):
             self._check_dim(pages.dim, "pages")
         return self.code(pages, anchor(pages, cluster(pages, self.config)))

@@ -147,13 +147,6 @@ class Folder:
         """A new index, in a folder that is absent or empty."""
         if encoder is not None:
             codec.check_encoder(encoder)
-        files = to_files(codec)
-        settings = settings_of(codec)
-        if len(files) > 1:
-            settings["fitted"] = _codec_digest(files)
-        else:
-            files = {}  # the settings say it all
-        manifest = Manifest(settings, encoder or codec.encoder)
         if self.path.exists() and not self.path.is_dir():
             raise IndexFolderError(f"{self.path}: a file; an index is a folder")
         if (self.path / MANIFEST).exists():
@@ -175,16 +168,22 @@ class Folder:
         with self.writing():
             if (self.path / MANIFEST).exists():  # another process was faster
                 raise IndexFolderError(f"{self.path}: already an index, made just now")
-            try:
-                for name, data in files.items():
-                    (self.path / CODEC).mkdir(exist_ok=True)
-                    write_durably(self.path / CODEC / name, data)
-                    _sync(self.path / CODEC)
-            except OSError as error:
-                raise IndexFolderError(
-                    f"{self.path / CODEC}: cannot be written: {error.strerror}"
-                ) from None
-            self.commit(manifest)
+            self.commit(Manifest(self.keep(codec), encoder or codec.encoder))
+
+    def keep(self, codec: Codec) -> dict[str, Any]:
+        """Write what a codec is besides its settings; returns what the manifest says of it."""
+        settings, files = settings_of(codec), to_files(codec)
+        if len(files) == 1:  # the settings say it all
+            return settings
+        folder = self.path / CODEC
+        try:
+            folder.mkdir(exist_ok=True)
+            for name, data in files.items():
+                write_durably(folder / name, data)
+            _sync(folder)
+        except OSError as error:
+            raise IndexFolderError(f"{folder}: cannot be written: {error.strerror}") from None
+        return {**settings, "fitted": _codec_digest(files)}
 
     def codec(self, manifest: Manifest) -> Codec:
         """The codec of the index: settings in the manifest and, of a fitted one, two files."""

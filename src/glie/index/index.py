@@ -223,7 +223,7 @@ class Index:
             taken = self._live_ids(state)
             writer = SegmentWriter(self._folder, state.manifest.next_number)
             kept = merge_tail(state, writer, gone, arriving)
-            dim = state.manifest.dim
+            dim, codec = state.manifest.dim, self.codec
             for batch in batches:
                 if not isinstance(batch, Batch):
                     raise InputError(
@@ -245,13 +245,15 @@ class Index:
                 dim = new.dim if len(new) else dim
                 lines = record_lines(new.ids, batch.metadata)
                 blobs = checked_images(new.ids, batch.images)
+                if codec.adapts and len(new):
+                    codec = codec.adapted(new)
                 for at in range(0, len(new), PAGES_PER_STEP):
                     end = min(at + PAGES_PER_STEP, len(new))
-                    codes = self.codec.compress(new.slice(at, end))
+                    codes = codec.compress(new.slice(at, end))
                     writer.add(StoredCodes.of(codes), lines[at:end], blobs[at:end])
             writer.flush()
             if arrived or gone:
-                self._commit(state, writer, kept, gone, dim)
+                self._commit(state, writer, kept, gone, dim, codec)
                 taken -= leaving
                 taken |= arrived
                 self._ids = taken
@@ -368,8 +370,10 @@ class Index:
         kept: Iterable[int],
         gone: set[int],
         dim: int | None,
+        codec: Codec | None = None,
     ) -> None:
-        """Write tombstones for the positions `gone` and make kept + written segments current."""
+        """Write tombstones for the positions `gone` and make kept + written segments current, with
+        the codec that has adapted, if it has."""
         entries = []
         by_segment: dict[int, list[int]] = {}
         for position in gone:
@@ -387,8 +391,10 @@ class Index:
                 self._folder.write(tombstones, "del", tombstone_bytes(deleted))
                 entry = dataclasses.replace(entry, tombstones=tombstones, deleted=total)
             entries.append(entry)
+        settled = codec is not None and codec is not self.codec
         manifest = dataclasses.replace(
             state.manifest,
+            codec=self._folder.keep(codec) if codec and settled else state.manifest.codec,
             dim=dim,
             generation=state.manifest.generation + 1,
             next_number=writer.next_number,

@@ -1,0 +1,243 @@
+"""Words around anchors: what is stored is what is scored, and no budget is exceeded."""
+
+from __future__ import annotations
+
+import dataclasses
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import glie
+from glie.codec.budget import OVERHEAD, config_for, least_bytes
+from glie.codec.codebook import Codebook, fit_codebook, leftovers
+from glie.codec.codes import Blobs, Codes
+from glie.codec.evidence import evidence_of, most_evidence, rebuilt
+from glie.codec.store import CODEBOOK
+from tests.conftest import make_arrays
+
+DIM = 32
+
+
+def pages_of(count: int, seed: int = 0, high: int = 60) -> glie.Pages:
+    return glie.Pages(make_arrays(count, seed=seed, dim=DIM, low=1, high=high))
+
+
+@pytest.fixture(scope="module")
+def book() -> Codebook:
+    pages = pages_of(60, seed=1)
+    rest, _ = leftovers(pages, glie.Codec(4, dtype="int2").compress(pages), 0.5)
+    return fit_codebook(rest, 100, encoder={"name": "tiny", "revision": None})
+
+
+@pytest.fixture(scope="module")
+def codec(book: Codebook) -> glie.Codec:
+    config = glie.CodecConfig(k=3, dtype="int2", words=10, displaced=4)
+    return glie.Codec(config=config, codebook=book)
+
+
+def coverage(pages: glie.Pages, sets: glie.Pages) -> float:
+    """How near its set is to a page's vectors, in the mean."""
+    return float(
+        np.mean(
+            [(rows @ mine.T).max(axis=1).mean() for rows, mine in zip(pages, sets, strict=True)]
+        )
+    )
+
+
+def test_the_scored_set_is_the_stored_vectors_and_the_words(codec: glie.Codec) -> None:
+    pages = pages_of(20)
+    codes = codec.compress(pages)
+    for page, rows in enumerate(codec.regenerate(codes)):
+        used = int(np.count_nonzero(codes.counts[page]))
+        np.testing.assert_array_equal(rows[:used], codes.vectors[page, :used])
+        assert used < len(rows) <= used + 10
+        np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-5)
+
+
+def test_every_word_stands_for_its_share_of_anchor_and_word(book: Codebook) -> None:
+    codec = glie.Codec(config=glie.CodecConfig(k=3, dtype="int2", words=1000), codebook=book)
+    pages = pages_of(8)
+    codes = codec.compress(pages)
+    rest, slots = leftovers(pages, codes, book.anchor_share)
+    words = book.nearest(rest)
+    for page, rows in enumerate(codec.regenerate(codes)):
+        mine = slice(pages.offsets[page], pages.offsets[page + 1])
+        anchors = codes.vectors[page, : np.count_nonzero(codes.counts[page])]
+        symbols = sorted(set(zip(slots[mine], words[mine], strict=True)))
+        expected = np.stack([0.5 * anchors[s] + 0.6 * book.words[w] for s, w in symbols])
+        expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+        found = rows[len(anchors) :]
+        assert len(found) == len(expected)
+        for row in expected:  # the layers have an order of their own
+            assert np.abs(found - row).max(axis=1).min() < 1e-5
+
+
+def test_more_words_and_displacements_come_nearer(book: Codebook) -> None:
+    pages = pages_of(30)
+    near = []
+    for words, displaced in ((0, 0), (4, 0), (16, 0), (16, 16)):
+        config = glie.CodecConfig(k=2, dtype="int2", words=words, displaced=displaced)
+        codec = glie.Codec(config=config, codebook=book)
+        near.append(coverage(pages, codec.regenerate(codec.compress(pages))))
+    assert near == sorted(near)
+    assert near[-1] > near[0] + 0.02
+
+
+def test_a_page_gives_the_same_evidence_alone_and_in_a_batch(codec: glie.Codec) -> None:
+    pages = pages_of(12)
+    together = codec.compress(pages).evidence
+    assert together is not None
+    for i in range(len(pages)):
+        alone = codec.compress(pages.slice(i, i + 1)).evidence
+        assert alone is not None
+        assert alone[0].tobytes() == together[i].tobytes()
+
+
+def test_no_evidence_is_larger_than_announced(book: Codebook) -> None:
+    pages = pages_of(40, high=120)
+    codes = glie.Codec(3, dtype="int2").compress(pages)
+    for words, displaced in ((1, 0), (33, 5), (70, 70), (130, 200)):
+        blobs = evidence_of(pages, codes, book, words, displaced)
+        assert blobs.lengths.max() <= most_evidence(3, len(book), DIM, words, displaced)
+
+
+@pytest.mark.parametrize("damage", ["empty", "short", "long", "noise", "count"])
+def test_damaged_evidence_is_refused(codec: glie.Codec, damage: str) -> None:
+    codes = codec.compress(pages_of(3))
+    assert codes.evidence is not None
+    blobs = [codes.evidence[i].tobytes() for i in range(3)]
+    blobs[1] = {
+        "empty": b"",
+        "short": blobs[1][:-1],
+        "long": blobs[1] + b"\0",
+        "noise": bytes([10]) + bytes(len(blobs[1]) - 1),
+        "count": b"\xff" + blobs[1][1:],
+    }[damage]
+    broken = dataclasses.replace(codes, evidence=Blobs.of(blobs))
+    with pytest.raises(glie.CorruptIndexError, match="evidence"):
+        codec.regenerate(broken)
+
+
+def test_an_index_finds_what_memory_finds(codec: glie.Codec, tmp_path: Path) -> None:
+    pages = pages_of(50)
+    index = glie.Index.create(tmp_path / "i", codec)
+    index.add(pages.slice(0, 30))
+    index.add(pages.slice(30, 50))
+    index.delete(["7"])
+    index.compact()
+    index.verify()
+    index = glie.Index.open(tmp_path / "i")
+    assert index.codec.same_as(codec)
+    sets = codec.regenerate(codec.compress(pages))
+    query = pages[11][:3]
+    scores = [(query @ rows.T).max(axis=1).sum() for rows in sets]
+    scores[7] = -9
+    [hits] = index.search([query], 5)
+    best = np.argsort(scores)[::-1][:5]
+    assert hits.ids == [str(i) for i in best]
+    np.testing.assert_allclose(hits.scores, np.array(scores)[best], rtol=1e-5)
+
+
+def test_a_codec_with_its_own_codebook_is_saved_whole(codec: glie.Codec, tmp_path: Path) -> None:
+    codec.save(tmp_path / "c")
+    assert (tmp_path / "c" / CODEBOOK).exists()
+    read = glie.Codec.load(tmp_path / "c")
+    assert read.same_as(codec)
+    pages = pages_of(5)
+    one, two = codec.compress(pages).evidence, read.compress(pages).evidence
+    assert one is not None
+    assert two is not None
+    np.testing.assert_array_equal(one.data, two.data)
+    glie.Codec(4).save(tmp_path / "c")  # another in its place
+    assert not (tmp_path / "c" / CODEBOOK).exists()
+
+
+def test_a_damaged_codebook_is_named(codec: glie.Codec, tmp_path: Path) -> None:
+    codec.save(tmp_path / "c")
+    file = tmp_path / "c" / CODEBOOK
+    data = file.read_bytes()
+    for broken in (data[:-1], data[:200], b"", b"\0" * 100):
+        file.write_bytes(broken)
+        with pytest.raises(glie.CodecError, match=CODEBOOK):
+            glie.Codec.load(tmp_path / "c")
+    assert codec.codebook is not None
+    file.write_bytes(dataclasses.replace(codec.codebook, word_share=0.7).to_bytes())
+    with pytest.raises(glie.CodecError, match="not the file"):
+        glie.Codec.load(tmp_path / "c")
+    file.unlink()
+    with pytest.raises(glie.CodecError, match="does not carry"):
+        glie.Codec.load(tmp_path / "c")
+
+
+def test_a_codec_with_the_shipped_codebook_costs_an_index_nothing(tmp_path: Path) -> None:
+    codec = glie.Codec(bytes_per_page=260)
+    index = glie.Index.create(tmp_path / "i", codec)
+    assert index.info().codec_bytes == 0
+    assert glie.Index.open(tmp_path / "i").codec.same_as(codec)
+    assert codec.encoder is not None
+    with pytest.raises(glie.CodecError, match="another"):
+        glie.Index.create(tmp_path / "j", codec, encoder="another")
+
+
+@pytest.mark.parametrize("budget", [80, 130, 260, 520, 1040, 2080, 4160])
+def test_pages_fit_their_budget_on_disk(budget: int, tmp_path: Path) -> None:
+    pages = glie.Pages(make_arrays(300, dim=128, low=1, high=300 if budget == 520 else 60))
+    index = glie.Index.create(tmp_path / "i", glie.Codec(bytes_per_page=budget))
+    index.add(pages, [{"page": i, "document": f"reports/{i // 9}.pdf"} for i in range(300)])
+    assert index.info().bytes <= budget * len(pages)
+
+
+def test_a_budget_that_is_too_small_says_what_is_needed() -> None:
+    least = least_bytes(128, 65_536)
+    assert config_for(least, 128, 65_536).words == 1
+    with pytest.raises(glie.InputError, match=f"at least {least}"):
+        config_for(least - 1, 128, 65_536)
+    assert least > OVERHEAD
+    for wrong in (0, -5, 2.5, "520", True):
+        with pytest.raises(glie.InputError, match="whole number"):
+            glie.Codec(bytes_per_page=wrong)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="alone"):
+        glie.Codec(4, bytes_per_page=520)
+
+
+def test_a_larger_budget_never_keeps_less() -> None:
+    found = [config_for(budget, 128, 65_536) for budget in range(70, 5000, 37)]
+    for smaller, larger in pairwise(found):
+        assert larger.k >= smaller.k
+
+
+def test_an_index_adapts_to_its_first_pages(tmp_path: Path) -> None:
+    codec = glie.Codec(bytes_per_page=400, adapt=True)
+    pages = pages_of(200)
+    with pytest.raises(glie.CodecError, match="adapted"):
+        codec.compress(pages)
+    glie.Index.create(tmp_path / "i", codec)
+    index = glie.Index.open(tmp_path / "i")  # the promise is kept from one process to the next
+    index.add(pages)
+    index = glie.Index.open(tmp_path / "i")
+    assert not index.codec.adapts
+    assert index.codec.same_as(codec.adapted(pages))
+    info = index.info()
+    assert 0 < info.codec_bytes < info.bytes <= 400 * len(pages)
+    [hits] = index.search([pages[3][:4]], 3)
+    assert "3" in hits.ids
+    before = index.codec
+    index.add(glie.Pages(make_arrays(5, seed=9, dim=DIM), ids=[f"new{i}" for i in range(5)]))
+    assert index.codec.same_as(before)
+
+
+def test_adapting_takes_other_dimensions_and_single_pages(tmp_path: Path) -> None:
+    for dim, count in ((384, 3), (7, 20), (1, 2)):
+        pages = glie.Pages(make_arrays(count, dim=dim))
+        index = glie.Index.create(tmp_path / str(dim), glie.Codec(bytes_per_page=900, adapt=True))
+        index.add(pages)
+        [hits] = index.search([pages[1][:2]], 1)
+        assert len(hits) == 1
+
+
+def test_rebuilding_nothing_gives_nothing(codec: glie.Codec, book: Codebook) -> None:
+    codes = codec.compress(pages_of(3))
+    none: Codes = codes.take(np.empty(0, np.int64))
+    assert len(rebuilt(none, book, 4)) == 0
