@@ -1,0 +1,110 @@
+"""How well are the MaxSim scores of real page vectors kept, where there are no questions?
+
+    python tools/fidelity.py PAGES.npz CORPUS... [--bytes-per-page 260,520,1040,2080,4160]
+
+PAGES.npz holds one (n, D) array a page; CORPUS names those to use (`glie geometry` lists them), all
+of one encoder. Each corpus in turn is held out: what has to be fitted, the words of a codebook and
+the networks of the paper's codec, is fitted on the others. A query vector is one of a held-out
+page's own, plus noise half as long, on the sphere again; it is scored against every held-out page.
+
+For each method: the mean absolute error of the best inner product, and how often the page that it
+is best with is the true one. A codec of k bfloat16 vectors takes k (2 D + 4) bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+import glie
+from glie.codec.budget import ANCHOR_TYPE
+from glie.codec.codebook import Codebook, fit_codebook, leftovers
+from glie.evaluation.vectors import read_corpora
+
+QUERIES = 1000
+NOISE = 0.5
+WORDS = 4096
+WORD_SHARE = 0.8
+
+Method = Callable[[glie.Pages], glie.Pages]
+
+
+def noisy_vectors(pages: glie.Pages) -> glie.Queries:
+    rng = np.random.default_rng(0)
+    rows = pages.vectors[rng.choice(len(pages.vectors), QUERIES)]
+    noise = rng.normal(size=rows.shape)
+    noise *= NOISE / np.linalg.norm(noise, axis=1, keepdims=True)
+    return glie.Queries([row[None] for row in rows + noise], normalize=True)
+
+
+def best_products(queries: glie.Queries, pages: glie.Pages) -> glie.pages.Floats:
+    return np.stack([(queries.vectors @ rows.T).max(axis=1) for rows in pages], axis=1)
+
+
+def read_back(codec: glie.Codec) -> Method:
+    return lambda pages: codec.regenerate(codec.compress(pages))
+
+
+def codebook_of(pages: glie.Pages) -> Codebook:
+    codes = glie.Codec(4, dtype=ANCHOR_TYPE).compress(pages)
+    rest, _ = leftovers(pages, codes, Codebook.anchor_share)
+    return fit_codebook(rest, WORDS, word_share=WORD_SHARE)
+
+
+def methods(others: glie.Pages, budgets: list[int]) -> dict[tuple[str, int], Method]:
+    book = codebook_of(others)
+    sizes = {budget: budget // (2 * others.dim + 4) for budget in budgets}
+    fitted = glie.fit(others, k=sorted({k for k in sizes.values() if k}))
+    found: dict[tuple[str, int], Method] = {}
+    for budget, k in sizes.items():
+        words = glie.Codec(bytes_per_page=budget, codebook=book)
+        found["words of the others", budget] = read_back(words)
+        if k:
+            found["normalised k-means", budget] = read_back(glie.Codec(k))
+            found["the paper's codec", budget] = read_back(fitted.at(k))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("pages", type=Path)
+    parser.add_argument("corpora", nargs="+", metavar="CORPUS")
+    parser.add_argument("--bytes-per-page", default="260,520,1040,2080,4160")
+    arguments = parser.parse_args()
+    budgets = list(map(int, arguments.bytes_per_page.split(",")))
+    read = read_corpora(arguments.pages)
+    corpora = {name: dict(read[name]) for name in arguments.corpora}
+    errors: dict[tuple[str, int], list[float]] = {}
+    agreed: dict[tuple[str, int], list[float]] = {}
+    for name, mine in corpora.items():
+        rest = {
+            key: rows for other in corpora if other != name for key, rows in corpora[other].items()
+        }
+        pages = glie.Pages(mine.values(), ids=list(mine), normalize=True)
+        others = glie.Pages(rest.values(), ids=list(rest), normalize=True)
+        queries = noisy_vectors(pages)
+        true = best_products(queries, pages)
+        for key, method in methods(others, budgets).items():
+            kept = best_products(queries, method(pages))
+            errors.setdefault(key, []).append(float(np.abs(kept - true).mean()))
+            same = kept.argmax(axis=1) == true.argmax(axis=1)
+            agreed.setdefault(key, []).append(float(same.mean()))
+    print("| method |", " | ".join(f"{budget:,} bytes" for budget in budgets), "|")
+    print("| --- " * (len(budgets) + 1) + "|")
+    for title in dict.fromkeys(title for title, _ in errors):
+        cells = [
+            f"{np.mean(errors[title, b]):.3f}, {np.mean(agreed[title, b]):.0%}"
+            if (title, b) in errors
+            else ""
+            for b in budgets
+        ]
+        print(f"| {title} |", " | ".join(cells), "|")
+
+
+if __name__ == "__main__":
+    main()
