@@ -46,4 +46,4 @@ def unsettled_config(bytes_per_page: int) -> CodecConfig:
     whole = isinstance(bytes_per_page, int) and not isinstance(bytes_per_page, bool)
     if not whole or bytes_per_page < 1:
         raise InputError(f"bytes_per_page: expected a whole number, found {bytes_per_page!r}")
-    return CodecConfig(adapt=bytes_per_page)
+    return CodecConfig(bytes_per_page=bytes_per_page)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from glie.codec.adapt import settled
+from glie.codec.adapt import fits, settled
 from glie.codec.anchors import anchor, cluster
 from glie.codec.budget import config_for, unsettled_config
 from glie.codec.codebook import Codebook
@@ -36,8 +36,8 @@ class Codec:
 
     `Codec(bytes_per_page=520)` chooses for a page of so many bytes on disk: a few vectors in 2 bits
     a number, and words of a codebook around them, from which a shortlist is read back. The codebook
-    is that of the embedded encoder. For another, `Codec(bytes_per_page=520, adapt=True)` makes one
-    of the first pages that are added to an index, or of those given to `adapted`.
+    is that of the embedded encoder; an index whose first pages it does not fit makes one of these.
+    `adapt` says that it shall, or shall not, in any case.
 
     >>> Codec(k=4).k
     4
@@ -49,7 +49,7 @@ class Codec:
         *,
         dtype: str | None = None,
         bytes_per_page: int | None = None,
-        adapt: bool = False,
+        adapt: bool | None = None,
         config: CodecConfig | None = None,
         fitted: Fitted | None = None,
         cascade: bool = True,
@@ -61,8 +61,11 @@ class Codec:
             if adapt:
                 config = unsettled_config(bytes_per_page)
             else:
-                codebook = codebook or Codebook.shipped()
-                config = config_for(bytes_per_page, codebook.dim, len(codebook))
+                book = codebook or Codebook.shipped()
+                config = config_for(bytes_per_page, book.dim, len(book))
+                if adapt is None and codebook is None:
+                    config = dataclasses.replace(config, bytes_per_page=bytes_per_page)
+                codebook = book
         given = {name: value for name, value in (("k", k), ("dtype", dtype)) if value is not None}
         for name, value in given.items():
             if config is not None and value != getattr(config, name):
@@ -98,7 +101,7 @@ class Codec:
     @property
     def encoder(self) -> dict[str, Any] | None:
         """Name and revision of the encoder that it was fitted for, if they were given."""
-        made_for = self.fitted or self.codebook
+        made_for = self.fitted or (None if self.adapts else self.codebook)
         entry = None if made_for is None else made_for.encoder
         return None if entry is None else dict(entry)
 
@@ -154,23 +157,31 @@ class Codec:
 
     @property
     def adapts(self) -> bool:
-        """Whether it still waits for pages to make its codebook of."""
-        return self.config.adapt > 0
+        """Whether it may choose again, and make a codebook, when it sees the pages to store."""
+        return self.config.bytes_per_page > 0
 
-    def adapted(self, pages: Pages) -> Codec:
-        """The codec with a codebook made of these pages, which counts among their bytes."""
-        if not self.adapts:
+    def suited_to(self, pages: Pages, *, more: bool = False) -> Codec:
+        """What to store these pages with: this codec, or where it has no codebook that fits them,
+        one that has adapted."""
+        if not self.adapts or (self.codebook is not None and fits(self.codebook, pages)):
             return self
+        return self.adapted(pages, more=more)
+
+    def adapted(self, pages: Pages, *, more: bool = False) -> Codec:
+        """A codec for the same bytes a page with a codebook made of these pages. It counts among
+        their bytes, unless there are many `more` to come."""
+        if not self.adapts:
+            raise InputError("adapted: expected a codec that was made by bytes_per_page")
         if not isinstance(pages, Pages) or not len(pages):
             raise InputError("adapted: expected glie.Pages, at least one")
-        config, codebook = settled(pages, self.config.adapt)
+        config, codebook = settled(pages, self.config.bytes_per_page, more=more)
         return Codec(config=config, codebook=codebook)
 
     def compress(self, pages: Pages) -> Codes:
         """The code of every page. A page gives the same code alone and in any batch."""
         if not isinstance(pages, Pages):
             raise InputError(f"compress: expected glie.Pages, found {type(pages).__name__}")
-        if self.adapts:
+        if self.adapts and self.codebook is None:
             raise CodecError(
                 "the codec has no codebook yet: make one with codec.adapted(pages), or add pages "
                 "to an index, which does"

@@ -24,7 +24,9 @@ class CodecConfig:
     dtype: str = BFLOAT16
     words: int = 0  # codewords a page, at most: its evidence of where its vectors are
     displaced: int = 0  # of these, how many also say in which direction the vectors lie
-    adapt: int = 0  # bytes a page to choose all this for, and a codebook, when pages are seen
+    bytes_per_page: int = (
+        0  # that all this is chosen for, and again when pages are seen; 0: it stays
+    )
 
     def __post_init__(self) -> None:
         for name, low, high in (
@@ -34,7 +36,7 @@ class CodecConfig:
             ("seed", 0, 2**63 - 1),
             ("words", 0, MAX_WORDS_A_PAGE),
             ("displaced", 0, MAX_WORDS_A_PAGE),
-            ("adapt", 0, 2**31 - 1),
+            ("bytes_per_page", 0, 2**31 - 1),
         ):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
@@ -50,7 +52,7 @@ class CodecConfig:
     def to_dict(self) -> dict[str, Any]:
         """The settings; those that came later go without saying where they are as it was before."""
         settings = dataclasses.asdict(self)
-        for name in ("dtype", "words", "displaced", "adapt"):
+        for name in ("dtype", "words", "displaced", "bytes_per_page"):
             if settings[name] == getattr(type(self), name):
                 del settings[name]
         return settings

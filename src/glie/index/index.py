@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -47,6 +48,9 @@ class IndexInfo:
     codec_bytes: int  # of these, the fitted codec: the same for any number of pages
     vectors: int  # that the pages had before compression; rounded where counts are
     uncompressed_bytes: int  # those vectors at 2 bytes a number
+
+
+FIRST_PAGES = 500  # that are held in memory, for a codec to adapt to
 
 
 class Batch(NamedTuple):
@@ -224,6 +228,10 @@ class Index:
             writer = SegmentWriter(self._folder, state.manifest.next_number)
             kept = merge_tail(state, writer, gone, arriving)
             dim, codec = state.manifest.dim, self.codec
+            if codec.adapts and dim is None:
+                batches, first = first_pages(batches)
+                if first is not None:
+                    codec = codec.suited_to(first, more=len(first) >= FIRST_PAGES)
             for batch in batches:
                 if not isinstance(batch, Batch):
                     raise InputError(
@@ -245,8 +253,6 @@ class Index:
                 dim = new.dim if len(new) else dim
                 lines = record_lines(new.ids, batch.metadata)
                 blobs = checked_images(new.ids, batch.images)
-                if codec.adapts and len(new):
-                    codec = codec.adapted(new)
                 for at in range(0, len(new), PAGES_PER_STEP):
                     end = min(at + PAGES_PER_STEP, len(new))
                     codes = codec.compress(new.slice(at, end))
@@ -409,3 +415,25 @@ class Index:
 
     def __repr__(self) -> str:
         return f"Index({str(self.path)!r}, {len(self)} pages, k={self.codec.k})"
+
+
+def first_pages(batches: Iterable[Batch]) -> tuple[Iterable[Batch], Pages | None]:
+    """The batches, none of them lost, and the pages of the first of them, if there are any."""
+    source, held, found = iter(batches), list[Batch](), list[Pages]()
+    for batch in source:
+        held.append(batch)
+        if not isinstance(batch, Batch):
+            break  # the caller says what is wrong
+        if len(batch.pages) and (not found or batch.pages.dim == found[0].dim):
+            found.append(batch.pages)
+        if sum(map(len, found)) >= FIRST_PAGES:
+            break
+    joined = None
+    if found:
+        lengths = np.concatenate([pages.lengths for pages in found])
+        joined = Pages.packed(
+            np.concatenate([pages.vectors for pages in found]),
+            np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+            [str(number) for number in range(len(lengths))],
+        )
+    return itertools.chain(held, source), joined
