@@ -377,12 +377,27 @@ def test_evaluate_writes_a_report_and_goes_on(run: Run, documents: Path) -> None
     assert "0 results measured" in run(*asked, *quick).out
 
 
+def test_evaluate_at_equal_bytes(run: Run, documents: Path) -> None:
+    folder = question_set(Path("small"))
+    methods = ("--methods", "glie-free,quantised,glie-bytes,glie-bytes-adapted")
+    done = run("evaluate", folder, "--bytes-per-page", "520,1040", *methods)
+    assert "glie-bytes-adapted: its codebook is made of the pages of each set" in done.err
+    assert "520 bytes" in done.out
+    assert "Projected: bytes of words, adapted" in done.out
+    rows = run("evaluate", folder, "--bytes-per-page", "600", *methods, "--json").json
+    assert [(row["k"], row["budget_bytes"]) for row in rows] == [(2, 600), *[(None, 600)] * 3]
+    assert all(row["bytes_per_page"] <= 600 for row in rows[:3])
+    assert "100 bytes hold no vector" in run("evaluate", folder, "--bytes-per-page", "100").err
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         (["--methods", "best"], "'best' is unknown; expected all, or some of: raw-kmeans"),
         (["--methods", "glie"], "glie need a fitted codec; give --codec FOLDER or --fit-on"),
         (["--more", "all,x"], "'all' is unknown; expected all, or some of shortlist, capacity"),
+        (["--methods", "plaid"], "plaid need sets to find centroids on; give --fit-on DATASET"),
+        (["--bytes-per-page", "520"], "--k and --bytes-per-page: give one of them"),
         (["--seeds", "a"], "--seeds: expected numbers like"),
         (["--trec"], "name a folder with --to"),
         (["--fit-on", "others"], "there is one set; give others to fit on"),

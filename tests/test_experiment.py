@@ -13,16 +13,18 @@ import numpy as np
 import pytest
 
 import glie
+from glie.baselines import ResidualCode
+from glie.codec.codebook import Codebook
+from glie.encoders import Encoder
 from glie.evaluation import Dataset, Encoded, comparison, encode, encoding
 from glie.evaluation import experiment as module
 from glie.evaluation.comparison import Comparison
 from glie.evaluation.experiment import Codecs, Plan, facts, run
-from glie.evaluation.measures import search_oracle
-from glie.evaluation.methods import FREE, TITLES, chosen_methods
+from glie.evaluation.measures import StoredCodes, ndcg_at_5, search_oracle
+from glie.evaluation.methods import ADAPTED, FREE, SHIPPED, TITLES, chosen_methods
 from glie.evaluation.report import write_report
 from glie.evaluation.store import Result, Setting, Store
-from glie.evaluation.tables import Results
-from glie.kernels.quantize import Packed
+from glie.evaluation.tables import Results, word_shortlists
 from glie.training.recipe import DEFAULT
 from tests.conftest import unit
 
@@ -50,7 +52,10 @@ class Topics:
         return unit(topics + 0.25 * rng.normal(size=topics.shape))
 
 
-def make_set(name: str, seed: int = 0, pages: int = PAGES) -> Encoded:
+TOPICS = Topics()
+
+
+def make_set(name: str, seed: int = 0, pages: int = PAGES, encoder: Encoder = TOPICS) -> Encoded:
     rng = np.random.default_rng(seed)
     about = [rng.choice(16, 3, replace=False) for _ in range(pages)]
     texts = {f"p{i}": " ".join(map(str, topics)) for i, topics in enumerate(about)}
@@ -59,7 +64,7 @@ def make_set(name: str, seed: int = 0, pages: int = PAGES) -> Encoded:
     with pytest.MonkeyPatch.context() as patch:  # in several blocks, as a large set is
         patch.setattr(encoding, "SHARD_PAGES", 16)
         patch.setattr(encoding, "TEXTS_PER_BATCH", 8)
-        found = encode(Dataset(name, texts, queries, relevant), Topics())
+        found = encode(Dataset(name, texts, queries, relevant), encoder)
     assert len(found.shard_pages) > 2
     return found
 
@@ -88,7 +93,7 @@ def results(sets: list[Encoded], tmp_path_factory: pytest.TempPathFactory) -> li
 def test_every_method_is_measured_at_every_budget(results: list[Result]) -> None:
     found = {(r.setting.dataset, r.setting.method, r.setting.k) for r in results}
     for dataset in ("one", "two"):
-        for method in TITLES:
+        for method in set(TITLES) - {SHIPPED}:
             for k in (1, 2) if method != "uncompressed" else (None,):
                 assert (dataset, method, k) in found, (dataset, method, k)
     for result in results:
@@ -96,8 +101,12 @@ def test_every_method_is_measured_at_every_budget(results: list[Result]) -> None
         assert len(result.each) == PAGES
         assert result.ndcg == pytest.approx(np.mean(result.each), abs=1e-6)
         assert result.ms_per_query > 0
-        k = result.setting.k
-        assert result.bytes_per_page == (k * (2 * 16 + 4) if k else 36 * 32)
+        k, method = result.setting.k, result.setting.method
+        whole = k * (2 * 16 + 4) if k else 36 * 32
+        if method in ("quantised", "plaid"):
+            assert 0.8 * whole < result.bytes_per_page <= whole
+        elif method != ADAPTED:  # on so few pages even the smallest codebook is too large
+            assert result.bytes_per_page == whole
     (variants,) = {tuple(sorted({r.setting.variant for r in results} - {""}))}
     assert variants == (
         *("100% of pages", "128x1", "25% of pages", "256x1"),
@@ -112,11 +121,8 @@ def test_every_method_is_measured_at_every_budget(results: list[Result]) -> None
 def test_a_method_scores_what_its_definition_says(
     sets: list[Encoded], results: list[Result]
 ) -> None:
-    """Plain loops over bfloat16-stored codes, and over all vectors."""
+    """Plain loops over codes as they are stored, and over all vectors."""
     one, pages = sets[0], sets[0].pages()
-
-    def stored(vectors: Any) -> Any:
-        return Packed.of(vectors, "bf16").vectors()
 
     def ndcg(vectors: list[Any]) -> float:
         total = 0.0
@@ -131,8 +137,9 @@ def test_a_method_scores_what_its_definition_says(
     by_name = {r.setting: r for r in results}
     assert by_name[Setting("one", "uncompressed")].ndcg == pytest.approx(ndcg(list(pages)))
     for method in FREE:
-        codes = method.compress(pages, 2, 0)
-        rows = [stored(v[c > 0]) for v, c in zip(codes.vectors, codes.counts, strict=True)]
+        codes = method.compress(pages, 2 * 36 if method.by_bytes else 2, 0)
+        vectors = codes.stored.vectors()
+        rows = [v[c > 0] for v, c in zip(vectors, codes.counts, strict=True)]
         assert by_name[Setting("one", method.name, 2)].ndcg == pytest.approx(ndcg(rows))
 
 
@@ -306,14 +313,17 @@ def test_what_a_codec_was_fitted_on_is_said(sets: list[Encoded], results: list[R
 
 
 def test_methods_are_asked_for_by_name() -> None:
-    assert chosen_methods(None, False) == ["raw-kmeans", "glie-free", "uncompressed"]
-    assert chosen_methods(None, True)[-2:] == ["glie", "uncompressed"]
-    assert chosen_methods("all", True) == ALL
-    assert "glie" not in chosen_methods("all", False)
+    assert chosen_methods(None) == ["raw-kmeans", "glie-free", "uncompressed"]
+    assert chosen_methods(None, codec=True)[-2:] == ["glie", "uncompressed"]
+    assert chosen_methods("all", fits=True) == ALL
+    assert chosen_methods("all", codec=True) == [name for name in ALL if name != "plaid"]
+    assert not {"glie", "plaid"} & set(chosen_methods("all"))
     with pytest.raises(glie.InputError, match="'best' is unknown; expected all, or some of: raw"):
-        chosen_methods("best", True)
+        chosen_methods("best")
     with pytest.raises(glie.InputError, match="glie need a fitted codec"):
-        chosen_methods("glie", False)
+        chosen_methods("glie")
+    with pytest.raises(glie.InputError, match="plaid need sets to find centroids on; give --fit"):
+        chosen_methods("plaid", codec=True)
 
 
 def test_sets_that_cannot_be_compared(sets: list[Encoded]) -> None:
@@ -348,8 +358,10 @@ def test_names_may_be_long(tmp_path: Path) -> None:
 def test_a_report_stands_alone(sets: list[Encoded], results: list[Result], tmp_path: Path) -> None:
     write_report(tmp_path, Results(results), sets, "glie evaluate one two", ["Zero-shot."])
     written = json.loads((tmp_path / "results.json").read_text())
-    assert {row["method"] for row in written["rows"]} == set(ALL)
-    assert {"main", "ladder", "shortlist", "capacity", "data"} <= set(written["tables"])
+    assert {row["method"] for row in written["rows"]} == set(ALL) - {SHIPPED}
+    assert {"main", "ladder", "projected", "shortlist", "capacity", "data"} <= set(
+        written["tables"]
+    )
     page = (tmp_path / "report.html").read_text()
     assert page.count("data:image/png;base64,") == 3
     assert 'src="http' not in page
@@ -359,3 +371,176 @@ def test_a_report_stands_alone(sets: list[Encoded], results: list[Result], tmp_p
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
         assert f"({name})" in text
     assert "| method | k = 1 | k = 2 |" in text
+
+
+# Budgets in bytes: vectors as long as those that the shipped codebook is for, and said to be so.
+
+
+@pytest.fixture(scope="module")
+def long_sets() -> list[Encoded]:
+    return [make_set(name, seed, encoder=LongTopics()) for seed, name in enumerate(("one", "two"))]
+
+
+class LongTopics(Topics):
+    """The same topics, said to be of the encoder that has a codebook, in as many dimensions."""
+
+    name, revision = (Codebook.shipped().encoder or {}).values()
+
+    def _vectors(self, text: str, each: int) -> Any:
+        turned = np.linalg.qr(np.random.default_rng(0).normal(size=(128, 16)))[0]
+        return super()._vectors(text, each) @ turned.T.astype(np.float32)
+
+
+IN_BYTES = ["glie-free", "quantised", "plaid", SHIPPED, ADAPTED, "uncompressed"]
+
+
+def in_bytes(*budgets: int, methods: list[str] = IN_BYTES, **changes: Any) -> Plan:
+    return plan(methods, budgets=budgets, in_bytes=True, **changes)
+
+
+@pytest.fixture(scope="module")
+def byte_results(long_sets: list[Encoded]) -> list[Result]:
+    return everything(long_sets, in_bytes(300, 1000, more=[]), Store(None))
+
+
+def test_budgets_in_bytes(byte_results: list[Result]) -> None:
+    found = {r.setting.label: r for r in byte_results if r.setting.dataset == "one"}
+    free = [found[f"glie-free-{budget}bytes-seed0"] for budget in (300, 1000)]
+    assert [(r.setting.k, r.bytes_per_page) for r in free] == [(1, 260), (3, 780)]
+    for budget in (300, 1000):
+        for name, most in (("quantised", budget), ("plaid", budget), (SHIPPED, budget - 26)):
+            listed = "-L200" if name == SHIPPED else ""
+            result = found[f"{name}-{budget}bytes{listed}-seed0"]
+            assert result.setting.k is None
+            assert 0.5 * most < result.bytes_per_page <= most
+    assert found["quantised-300bytes-seed0"].bytes_per_page == 300 // 33 * 33
+
+
+def test_an_adapted_codebook_is_counted(
+    long_sets: list[Encoded], byte_results: list[Result]
+) -> None:
+    codec = glie.Codec(bytes_per_page=1000, adapt=True).adapted(long_sets[0].pages())
+    assert codec.codebook is not None
+    book = len(codec.codebook.to_bytes())
+    codes = StoredCodes([codec.compress(long_sets[0].pages())]).bytes_per_page
+    (result,) = [
+        r for r in byte_results if r.setting[:2] == ("one", ADAPTED) and r.setting.bytes == 1000
+    ]
+    assert result.codec == {"codebook_bytes": book, "pages": PAGES}
+    assert result.bytes_per_page == pytest.approx(codes + book / PAGES)
+
+
+def test_words_are_searched_as_an_index_searches_them(
+    long_sets: list[Encoded], byte_results: list[Result], tmp_path: Path
+) -> None:
+    one = long_sets[0]
+    index = glie.Index.create(tmp_path / "x.glie", glie.Codec(bytes_per_page=300))
+    index.add(one.pages())
+    hits = index.search(one.queries, top=5)
+    rows = [np.array([one.page_ids.index(page) for page in found.ids]) for found in hits]
+    (result,) = [
+        r for r in byte_results if r.setting[:2] == ("one", SHIPPED) and r.setting.bytes == 300
+    ]
+    assert result.ndcg == pytest.approx(ndcg_at_5(one, rows), abs=1e-6)
+    assert result.bytes_per_page == pytest.approx(index.info().code_bytes_per_page, abs=0.5)
+
+
+def test_budgets_of_vectors_are_bytes_too(long_sets: list[Encoded]) -> None:
+    by_k = run(long_sets[:1], plan([SHIPPED, "quantised"], budgets=[2]), None, Store(None))
+    by_bytes = run(long_sets[:1], in_bytes(520, methods=[SHIPPED, "quantised"]), None, Store(None))
+    for one, other in zip(by_k, by_bytes, strict=True):
+        assert (one.each, one.bytes_per_page) == (other.each, other.bytes_per_page)
+        assert (one.setting.k, one.setting.budget, other.setting.budget) == (2, 2, 520)
+
+
+def test_what_was_measured_in_bytes_is_kept(
+    long_sets: list[Encoded], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Store(tmp_path, trec=True)
+    few = in_bytes(520, methods=["quantised", "plaid", SHIPPED, ADAPTED])
+    measured = everything(long_sets, few, first)
+    lines = (tmp_path / "trec" / "two" / "glie-bytes-520bytes-L200-seed0.run").read_text()
+    assert lines.startswith("q0 Q0 ")
+
+    def again(*given: Any, **settings: Any) -> None:
+        raise AssertionError("made again")
+
+    monkeypatch.setattr("glie.baselines.ResidualCode.fit", again)
+    monkeypatch.setattr("glie.Codec.adapted", again)
+    second = Store(tmp_path, trec=True)
+    assert everything(long_sets, few, second) == measured
+    assert (second.made, second.kept) == (0, len(measured))
+
+
+def test_centroids_are_those_of_the_other_sets(
+    long_sets: list[Encoded], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def spy(vectors: Any, **settings: Any) -> ResidualCode:
+        seen.append(vectors)
+        return fit(vectors, **settings)
+
+    fit = ResidualCode.fit
+    monkeypatch.setattr(ResidualCode, "fit", spy)
+    everything(long_sets, in_bytes(300, 520, methods=["plaid"]), Store(None))
+    for vectors, other in zip(seen, reversed(long_sets), strict=True):
+        np.testing.assert_array_equal(vectors, other.pages().vectors)
+
+
+def test_longer_shortlists_of_words(long_sets: list[Encoded]) -> None:
+    wide = in_bytes(300, 500, 4000, methods=[SHIPPED], more=["shortlist"])
+    found = Results(run(long_sets, wide, None, Store(None)))
+    listed = {r.setting for r in found.all if r.setting.variant}
+    assert {s.bytes for s in listed} == {500}
+    assert {(s.method, s.shortlist) for s in listed if s.dataset == "one"} == {
+        (method, length) for method in (SHIPPED, "oracle") for length in module.WORD_SHORTLISTS
+    }
+    table = word_shortlists(found)
+    assert table is not None
+    assert table.header == ["method", *(f"L = {length}" for length in (20, 50, 100, 200, 500))]
+
+
+def test_a_codebook_of_another_encoder(
+    sets: list[Encoded], long_sets: list[Encoded], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = plan([SHIPPED, "glie-free"])
+    assert {r.setting.method for r in run(sets, both, None, Store(None))} == {"glie-free"}
+    by_name = {one.name: one for one in sets}
+    monkeypatch.setattr(comparison, "load", lambda name, **_: by_name[name])
+    (line,) = Comparison(["one", "two"], both).notes(sets)
+    assert line == (
+        "glie-bytes: left out on 2 sets: the codebook that comes with glie is for encoder "
+        "'minilm' at D = 128; glie-bytes-adapted makes one for any"
+    )
+    by_name |= {one.name: one for one in long_sets}
+    (line,) = Comparison(["one"], plan([SHIPPED, ADAPTED])).notes(long_sets[:1])
+    assert "made of the pages of each set, never of a question" in line
+    with pytest.raises(glie.InputError, match="left out on 2 sets"):
+        list(run(sets, plan([SHIPPED]), None, Store(None)))
+
+
+def test_budgets_that_hold_nothing(long_sets: list[Encoded]) -> None:
+    store = Store(None)
+    with pytest.raises(glie.InputError, match="259 bytes hold no vector of 128 numbers in bfloat"):
+        list(run(long_sets, in_bytes(520, 259, methods=["glie-free"]), None, store))
+    with pytest.raises(glie.InputError, match="bytes_per_page: found 50, at least"):
+        list(run(long_sets, in_bytes(520, 50, methods=[SHIPPED]), None, store))
+    assert store.made == 0  # found out before anything was measured
+    assert len(list(run(long_sets, in_bytes(130, methods=[SHIPPED]), None, store))) == 2
+
+
+def test_a_report_of_bytes(
+    long_sets: list[Encoded], byte_results: list[Result], tmp_path: Path
+) -> None:
+    write_report(tmp_path, Results(byte_results), long_sets, "glie evaluate one two")
+    text = (tmp_path / "report.md").read_text()
+    assert "| method | 300 bytes | 1,000 bytes |" in text
+    assert "## Projected: bytes of words, adapted" in text
+    assert "Santhanam et al. 2022" in text
+    assert "never of a question" in text
+    rows = json.loads((tmp_path / "results.json").read_text())["rows"]
+    assert {(row["k"], row["budget_bytes"]) for row in rows if row["method"] == "glie-free"} == {
+        (1, 300),
+        (3, 1000),
+    }

@@ -9,8 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glie.evaluation.measures import MEASURES, each_measure
+from glie.evaluation.methods import ADAPTED
 from glie.evaluation.store import Result, Setting
-from glie.evaluation.tables import Estimate, Results, improved, ladder, main_sweep, margin, rows
+from glie.evaluation.tables import (
+    Estimate,
+    Results,
+    improved,
+    ladder,
+    main_sweep,
+    margin,
+    per_set,
+    projected,
+    rows,
+)
 
 METHODS = {
     "raw-kmeans": 0.2,
@@ -121,6 +132,33 @@ def test_the_ladder_adds_up() -> None:
         for score, gain in rest:
             total += float(gain.strip("()"))
             assert total == pytest.approx(float(score), abs=0.003)
+
+
+def test_budgets_in_bytes() -> None:
+    """Two of them may hold as many vectors; a codebook is shared by more pages than were there."""
+    results = []
+    for dataset, pages in (("a", 100), ("b", 400)):
+        for budget in (520, 600):
+            codec = {"codebook_bytes": 10_000, "pages": pages}
+            for method, k, extra in (("glie-free", 2, None), (ADAPTED, None, codec)):
+                setting = Setting(dataset, method, k, bytes=budget)
+                size = 500 + (10_000 / pages if extra else 0)
+                measures = dict.fromkeys(MEASURES, budget / 1000)
+                results.append(Result(setting, size, 1.0, measures, (budget / 1000,), extra))
+    found = Results(results)
+    assert main_sweep(found).header == ["method", "520 bytes", "600 bytes"]
+    assert main_sweep(found).rows[0] == ["normalised k-means", "0.520", "0.600"]
+    assert [row[0] for row in per_set(found)[0].rows] == ["normalised k-means", "words, adapted"]
+    table = projected(found)
+    assert table is not None
+    assert [row[:2] for row in table.rows] == [
+        ["codebook", "10,000"],
+        ["code of a page", "500"],
+        ["a page, as measured", "562"],  # of 600 and 525
+        ["a page of 10,000", "501"],
+        ["a page of 1,000,000", "500"],
+    ]
+    assert projected(Results(made())) is None
 
 
 def test_rows_for_programs() -> None:

@@ -1,4 +1,4 @@
-"""What others do with a page's vectors at the same budget, without training."""
+"""What others do with a page's vectors at the same budget."""
 
 from __future__ import annotations
 
@@ -8,13 +8,18 @@ import numpy as np
 import numpy.typing as npt
 
 from glie.codec.anchors import anchor, check_lengths, cluster
+from glie.codec.codebook import Codebook, fit_codebook
 from glie.codec.codes import Codes
-from glie.codec.config import CodecConfig
+from glie.codec.config import MAX_K, CodecConfig
 from glie.errors import MissingExtraError
 from glie.kernels.kmeans import Clusters
+from glie.kernels.quantize import row_bytes
 from glie.pages import Floats, Pages
 
 Ints = npt.NDArray[np.int64]
+
+CENTROIDS = 1 << 14  # 2 bytes hold the id of each
+ID_BYTES = LENGTH_BYTES = 2  # of a vector's centroid, and of how many vectors a page has
 
 
 def raw_kmeans(pages: Pages, k: int, seed: int = 0) -> Codes:
@@ -115,3 +120,47 @@ def merge_labels(vectors: Floats, k: int) -> Ints:
         cluster, return_index=True, return_inverse=True, return_counts=True
     )
     return np.argsort(np.lexsort((first, -sizes)))[labels]
+
+
+@dataclasses.dataclass(frozen=True)
+class ResidualCode:
+    """ColBERTv2's code of a vector: the id of its nearest centroid and, of each number that the
+    centroid leaves, whether it is above the median (Santhanam et al., 2022). It is read back with
+    the medians of the two halves."""
+
+    centroids: Codebook
+    quartiles: tuple[float, float, float]  # of the numbers that centroids leave
+
+    @classmethod
+    def fit(cls, vectors: Floats, centroids: int = CENTROIDS, seed: int = 0) -> ResidualCode:
+        book = fit_codebook(vectors, centroids, seed=seed)
+        left = vectors - book.words[book.nearest(vectors)]
+        low, middle, high = np.quantile(left, (0.25, 0.5, 0.75))
+        return cls(book, (float(low), float(middle), float(high)))
+
+    @property
+    def vector_bytes(self) -> int:
+        return ID_BYTES + row_bytes(self.centroids.dim, "int1")
+
+    def read_back(self, vectors: Floats) -> Floats:
+        """The unit vectors that the codes of these (n, D) stand for."""
+        low, middle, high = self.quartiles
+        nearest = self.centroids.words[self.centroids.nearest(vectors)]
+        found = nearest + np.where(vectors - nearest > middle, high, low).astype(np.float32)
+        lengths: Floats = np.linalg.norm(found, axis=1, keepdims=True)
+        return np.divide(found, lengths)
+
+    def size(self, codes: Codes) -> int:
+        """The bytes of all pages: their vectors, and how many each has."""
+        return int(np.count_nonzero(codes.counts)) * self.vector_bytes + LENGTH_BYTES * len(codes)
+
+
+def plaid(code: ResidualCode, pages: Pages, bytes_per_page: int, seed: int = 0) -> Codes:
+    """The means of as many hierarchical clusters as the bytes allow, on the sphere, each as a
+    centroid and a residual in 1 bit a number. All pages are scored as they are read back, which
+    PLAID's pruning can only approach."""
+    k = min(MAX_K, (bytes_per_page - LENGTH_BYTES) // code.vector_bytes)
+    codes = anchor(pages, merge(pages, CodecConfig(k=k, seed=seed).k))
+    used = codes.counts > 0
+    codes.vectors[used] = code.read_back(codes.vectors[used])
+    return codes

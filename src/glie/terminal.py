@@ -195,9 +195,10 @@ def print_results(measured: Measured) -> None:
     for one, table in zip(sets, per_set(results), strict=True):
         what = f"{count(len(one.page_ids), 'page')}, {count(len(one.queries), 'question')}"
         print_table(table._replace(title=f"{one.name}: {what}; nDCG@5"))
-    together = {"main"} if len(sets) > 1 else set()
+    shown = {"projected", "shortlist", "words-shortlist", "capacity", "data"}
+    shown |= {"main"} if len(sets) > 1 else set()
     for table in tables(results):
-        if table.name in {"shortlist", "capacity", "data"} | together:
+        if table.name in shown:
             print_table(table)
     if corpora:
         print_table(geometry(corpora))

@@ -11,18 +11,31 @@ import typer
 
 import glie
 from glie.cli.shared import Cache, Datasets, Json, encode_sets, named_codec, numbers, words
+from glie.errors import InputError
 from glie.terminal import errors, fail, print_geometry, print_json, print_results, status_line
 from glie.wording import count
 
 
 def evaluate(
     datasets: Datasets,
-    k: Annotated[str, typer.Option(help="Budgets: vectors a page.")] = "2,4,8,16,32,64",
+    k: Annotated[
+        str | None,
+        typer.Option(help="Budgets: vectors a page.", show_default="2,4,8,16,32,64"),
+    ] = None,
+    bytes_per_page: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BYTES",
+            help="Budgets in bytes, instead of --k: vectors in bfloat16 are kept as many as fit.",
+            show_default="those of --k",
+        ),
+    ] = None,
     methods: Annotated[
         str | None,
         typer.Option(
             help="all, or some of: raw-kmeans, token-pooling, cluster-merging, "
-            "hierarchical-pooling, glie-free, glie-stage1, glie, oracle, uncompressed.",
+            "hierarchical-pooling, glie-free, quantised, glie-stage1, glie, oracle, plaid, "
+            "glie-bytes, glie-bytes-adapted, uncompressed.",
             show_default="raw-kmeans, glie-free, uncompressed, and those of a codec",
         ),
     ] = None,
@@ -77,6 +90,8 @@ def evaluate(
 
     glie evaluate set-a set-b set-c --k 2,4,8,16 --methods all --fit-on others --seeds 0,1,2
     --to results/
+
+    glie evaluate my-set --bytes-per-page 520,1040 --methods all
     """
     from glie.evaluation.comparison import Comparison
     from glie.evaluation.experiment import MORE, Plan
@@ -84,9 +99,16 @@ def evaluate(
     from glie.evaluation.report import write_report
     from glie.evaluation.tables import rows
 
+    if k is not None and bytes_per_page is not None:
+        raise InputError("--k and --bytes-per-page: give one of them")
     plan = Plan(
-        methods=chosen_methods(methods, bool(codec or fit_on)),
-        budgets=numbers(k, "--k", 1),
+        methods=chosen_methods(methods, codec=bool(codec), fits=bool(fit_on)),
+        budgets=(
+            numbers(bytes_per_page, "--bytes-per-page", 1)
+            if bytes_per_page is not None
+            else numbers("2,4,8,16,32,64" if k is None else k, "--k", 1)
+        ),
+        in_bytes=bytes_per_page is not None,
         seeds=numbers(seeds, "--seeds", 0),
         more=words(more, "--more", MORE),
         recipe=recipe,
@@ -97,14 +119,15 @@ def evaluate(
         datasets, plan, codec=given, fit_on=fit_on or (), to=to, trec=trec, language=language
     )
     vectors = encode_sets(list(asked.loaded.values()), encoder, cache)
-    for line in asked.notes:
+    notes = asked.notes(vectors)
+    for line in notes:
         errors.print(line, style="yellow", soft_wrap=True)
     try:
         with status_line("measuring") as say:
             measured = asked.measure(vectors, say)
             sets, results, corpora = measured
             if to is not None:
-                write_report(to, results, sets, _typed(), asked.notes, corpora)
+                write_report(to, results, sets, _typed(), notes, corpora)
     except KeyboardInterrupt:
         kept = f"; {to} keeps what is finished: run it again to go on" if to else ""
         fail(f"interrupted{kept}", 130)

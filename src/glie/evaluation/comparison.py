@@ -21,7 +21,9 @@ from glie.evaluation.experiment import (
     check_others,
     check_plan,
     run,
+    without_words,
 )
+from glie.evaluation.methods import ADAPTED
 from glie.evaluation.store import Store, fingerprint
 from glie.evaluation.tables import Results
 from glie.evaluation.vectors import vectors_of
@@ -75,9 +77,21 @@ class Comparison:
         self.loaded = {name: load(name, language=language) for name in names}
         check_names([self.loaded[name].name for name in datasets])
 
+    def notes(self, vectors: Sequence[Encoded]) -> list[str]:
+        """What a report says of where its codecs come from, and of what is left out; `vectors` are
+        those of the sets loaded, in their order."""
+        encoded = self._by_name(vectors)
+        sets = [encoded[name] for name in self.datasets]
+        lines = [*self._fitted, *without_words(sets, self.plan)]
+        if ADAPTED in self.plan.methods:
+            lines.append(
+                f"{ADAPTED}: its codebook is made of the pages of each set, never of a question, "
+                "and counts among their bytes."
+            )
+        return lines
+
     @property
-    def notes(self) -> list[str]:
-        """What a report says of where its codecs come from."""
+    def _fitted(self) -> list[str]:
         if self.codec is not None:
             assert self.codec.fitted is not None
             pages = self.codec.fitted.notes.get("pages")
@@ -98,7 +112,7 @@ class Comparison:
         self, vectors: Sequence[Encoded], say: Callable[[str], None] = lambda what: None
     ) -> Measured:
         """All that was asked for; `vectors` are those of the sets loaded, in their order."""
-        encoded = dict(zip(self.loaded, vectors, strict=True))
+        encoded = self._by_name(vectors)
         sets = [encoded[name] for name in self.datasets]
         codecs = None
         if self.codec is not None:
@@ -111,6 +125,9 @@ class Comparison:
         results = Results(run(sets, self.plan, codecs, self.store, say))
         asked = sets if "geometry" in self.plan.more else []
         return Measured(sets, results, [self._geometry(one, say) for one in asked])
+
+    def _by_name(self, vectors: Sequence[Encoded]) -> dict[str, Encoded]:
+        return dict(zip(self.loaded, vectors, strict=True))
 
     def _geometry(self, encoded: Encoded, say: Callable[[str], None]) -> CorpusGeometry:
         def measure() -> CorpusGeometry:

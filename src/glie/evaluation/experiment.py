@@ -5,14 +5,17 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from glie.codec.codec import SHORTLIST, Codec
+from glie.baselines import ResidualCode, merge
+from glie.codec.codebook import Codebook
+from glie.codec.codec import LOOKED_UP, SHORTLIST, Codec
 from glie.codec.codes import Codes
 from glie.codec.config import CodecConfig
 from glie.errors import DatasetError, InputError
@@ -24,16 +27,36 @@ from glie.evaluation.measures import (
     search_oracle,
     search_vectors,
 )
-from glie.evaluation.methods import FREE, ORACLE, UNCOMPRESSED, Method, fitted
+from glie.evaluation.methods import (
+    ADAPTED,
+    FREE,
+    NEEDS_CODEC,
+    ORACLE,
+    PLAID,
+    SHIPPED,
+    UNCOMPRESSED,
+    WORDED,
+    Method,
+    fitted,
+    has_words_for,
+    residual_coded,
+    seeded,
+    vector_bytes,
+)
 from glie.evaluation.store import Result, Setting, Store, digest, filename, fingerprint
 from glie.pages import Pages, Queries
 from glie.search import Ranking
 from glie.training.fit import FitStep, fit
 from glie.training.recipe import Recipe, recipe_of
+from glie.wording import count
 
 DEPTH = 100  # pages of a ranking that are kept: what recall@100 and run files need
 SHORTLISTS = (5, 10, 20, 50, 100)
 SHORTLIST_K = 4  # the budget of the shortlist table
+WORD_SHORTLIST = "words-shortlist"
+WORD_SHORTLISTS = (20, 50, 100, 200, 500)  # words are looked up for more pages
+WORD_SHORTLIST_BYTES = 520  # their budget, or the nearest that is measured
+RESIDUAL_VECTORS = 500_000  # centroids and residuals are fitted on about so many
 CAPACITIES = ((128, 1), (256, 1), (512, 1), (512, 3))  # width and depth of a decoder
 SHARES = (0.25, 0.5, 1.0)  # of the pages that are fitted on
 # tables that take longer: of the length of the shortlist, the size of the decoder, the number of
@@ -46,11 +69,36 @@ class Plan:
     """What is measured."""
 
     methods: Sequence[str]
-    budgets: Sequence[int]
+    budgets: Sequence[int]  # vectors a page, or bytes
+    in_bytes: bool = False
     seeds: Sequence[int] = (0,)
     more: Sequence[str] = ()  # what else is varied: some of MORE
     recipe: str | Recipe = "default"
     epochs: int | None = None
+
+    def vectors(self, budget: int, dim: int) -> int:
+        """The k of a budget: as many vectors in bfloat16 as fit."""
+        if self.in_bytes and budget < vector_bytes(dim):
+            raise InputError(
+                f"--bytes-per-page: {budget} bytes hold no vector of {dim} numbers in bfloat16, "
+                f"which takes {vector_bytes(dim)}"
+            )
+        return CodecConfig(k=budget // vector_bytes(dim) if self.in_bytes else budget).k
+
+    def bytes(self, budget: int, dim: int) -> int:
+        """The bytes of a budget."""
+        return budget if self.in_bytes else budget * vector_bytes(dim)
+
+    @property
+    def learned(self) -> bool:
+        """Whether a fitted codec is measured, if there is one."""
+        varied = {"shortlist", "capacity", "data"} & set(self.more)
+        return bool(varied or set(NEEDS_CODEC) & set(self.methods))
+
+    def by_vectors(self, codec: bool) -> bool:
+        """Whether anything keeps whole vectors in bfloat16; with a codec, its code does."""
+        free = {method.name for method in FREE if not method.by_bytes}
+        return bool(free & set(self.methods)) or (codec and self.learned)
 
 
 def run(
@@ -69,34 +117,61 @@ def run(
             raise DatasetError(
                 f"{encoded.name}: it has no questions; nothing can be measured on it"
             )
+        _check_budgets(encoded, plan, codecs is not None)
+    if set(plan.methods) == {SHIPPED}:
+        for line in without_words(sets, plan):
+            raise InputError(line)
     for encoded in sets:
         yield from _Bench(encoded, plan, codecs, store, progress).results()
+
+
+def _check_budgets(encoded: Encoded, plan: Plan, codec: bool) -> None:
+    """Whether they hold anything, found out before the first is measured."""
+    for budget in plan.budgets:
+        if plan.by_vectors(codec):
+            plan.vectors(budget, encoded.dim)
+        if SHIPPED in plan.methods and has_words_for(encoded.encoder, encoded.dim):
+            Codec(bytes_per_page=plan.bytes(budget, encoded.dim))
+
+
+def without_words(sets: Sequence[Encoded], plan: Plan) -> list[str]:
+    """What is said of sets that the codebook was not made for."""
+    lacking = [one for one in sets if not has_words_for(one.encoder, one.dim)]
+    if SHIPPED not in plan.methods or not lacking:
+        return []
+    book = Codebook.shipped()
+    name = None if book.encoder is None else book.encoder["name"]
+    return [
+        f"{SHIPPED}: left out on {count(len(lacking), 'set')}: the codebook that comes with glie "
+        f"is for encoder {name!r} at D = {book.dim}; {ADAPTED} makes one for any"
+    ]
 
 
 def check_plan(plan: Plan, *, codec: bool, fits: bool, report: bool) -> None:
     """Refuse a plan that cannot be carried out, or parts of it that nothing would come of."""
     from glie.training.fit import check_ready
 
-    for k in plan.budgets:
-        CodecConfig(k=k)
+    if not plan.in_bytes:
+        for k in plan.budgets:
+            CodecConfig(k=k)
     recipe_for(plan)
-    needs = {"shortlist": codec or fits, "capacity": fits, "data": fits, "geometry": True}
+    listed = codec or fits or SHIPPED in plan.methods
+    needs = {"shortlist": listed, "capacity": fits, "data": fits, "geometry": True}
     for name in plan.more:
         if not needs[name]:
             wanted = "--codec or --fit-on" if name == "shortlist" else "--fit-on"
             raise InputError(f"--more {name}: it is about a fitted codec; give {wanted}")
-    if (
-        (codec or fits)
-        and not plan.more
-        and not {"glie-stage1", "glie", ORACLE} & set(plan.methods)
-    ):
+    used = plan.learned or (fits and PLAID in plan.methods)
+    if (codec or fits) and not plan.more and not used:
         raise InputError("--methods: none of them uses the codec; add glie, or leave the codec out")
-    if fits:
+    if fits and plan.learned:
         check_ready()
     probe = Pages([np.eye(2, 8)])
     for method in FREE:  # what needs an extra that is not there says so now
         if method.name in plan.methods:
-            method.compress(probe, 1, 0)
+            method.compress(probe, 64, 0)
+    if PLAID in plan.methods:
+        merge(probe, 1)
     each_measure({"q": {"p": 1}}, {"q": ["p"]})
     if report:
         from glie.evaluation.plots import check_plotting
@@ -143,6 +218,7 @@ class Codecs:
             check_others(sets)
         self.plan, self.store, self.given, self.fit_on = plan, store, given, fit_on
         self.sets, self.say = sets, say
+        self._residual_codes: dict[str, ResidualCode] = {}
 
     def sources(self, encoded: Encoded) -> Sequence[Encoded]:
         """What the codec that measures a set is fitted on."""
@@ -193,6 +269,29 @@ class Codecs:
 
         return self.store.codec(f"{title[:80]}-seed{seed}-{key}", make)
 
+    def residual_key(self, encoded: Encoded, seed: int) -> str:
+        """What decides a residual code."""
+        decides = [fingerprint(source) for source in self.sources(encoded)]
+        return xxhash.xxh3_64_hexdigest(json.dumps([decides, seed]).encode())
+
+    def residual_code(self, encoded: Encoded, seed: int) -> ResidualCode:
+        """Centroids and residuals of the pages that a codec would be fitted on."""
+        key = self.residual_key(encoded, seed)
+        if key not in self._residual_codes:
+            sources = self.sources(encoded)
+            self.say(f"centroids of {'+'.join(source.name for source in sources)}, seed {seed}")
+            vectors = sum(int(source.lengths.sum()) for source in sources)
+            pages, *_ = joined(sources, min(1.0, RESIDUAL_VECTORS / vectors), seed)
+            self._residual_codes[key] = ResidualCode.fit(pages.vectors, seed=seed)
+        return self._residual_codes[key]
+
+
+class _Coded(NamedTuple):
+    """The codes of a set, and what reads them back."""
+
+    codec: Codec
+    codes: StoredCodes
+
 
 class _Bench:
     """One set, and what is measured on it."""
@@ -208,36 +307,100 @@ class _Bench:
         self.encoded, self.plan, self.codecs, self.store = encoded, plan, codecs, store
         self.progress = progress
         self.key = fingerprint(encoded)
+        self._adapted: dict[int, Codec] = {}  # by bytes a page; the same for all seeds
 
     def results(self) -> Iterator[Result]:
         plan = self.plan
         for method in FREE:
             if method.name in plan.methods:
                 for seed in plan.seeds if method.seeded else plan.seeds[:1]:
-                    for k in plan.budgets:
-                        yield self._of_code(
-                            Setting(self.encoded.name, method.name, k, seed), method
-                        )
+                    yield from self._of_code(method, seed)
+        for name in WORDED:
+            if name in plan.methods and (name == ADAPTED or self._has_words):
+                for seed in plan.seeds:
+                    yield from self._of_words(name, seed)
         if self.codecs is not None:
             for seed in self.codecs.seeds():
-                yield from self._of_codec(self.codecs, seed)
+                if PLAID in plan.methods:
+                    yield from self._of_residuals(self.codecs, seed)
+                if plan.learned:
+                    yield from self._of_codec(self.codecs, seed)
         if UNCOMPRESSED in plan.methods:
             yield self._uncompressed()
 
+    @property
+    def _has_words(self) -> bool:
+        return has_words_for(self.encoded.encoder, self.encoded.dim)
+
+    def _settings(self, method: str, seed: int, *, by_bytes: bool = False) -> Iterator[Setting]:
+        """A method at every budget."""
+        for budget in self.plan.budgets:
+            sized = by_bytes and self.plan.in_bytes  # then how many vectors is its own affair
+            k = None if sized else self.plan.vectors(budget, self.encoded.dim)
+            given = budget if self.plan.in_bytes else None
+            yield Setting(self.encoded.name, method, k, seed, bytes=given)
+
+    def _bytes(self, setting: Setting) -> int:
+        assert setting.budget is not None
+        return self.plan.bytes(setting.budget, self.encoded.dim)
+
+    def _of_code(self, method: Method, seed: int) -> Iterator[Result]:
+        settings = self._settings(method.name, seed, by_bytes=method.by_bytes)
+        yield from self._one_stage(settings, self.key, functools.partial(self._codes, method))
+
+    def _of_residuals(self, codecs: Codecs, seed: int) -> Iterator[Result]:
+        """With centroids that are found once something is to be measured."""
+
+        def codes(setting: Setting) -> StoredCodes:
+            return self._codes(residual_coded(codecs.residual_code(self.encoded, seed)), setting)
+
+        key = f"{self.key}-{codecs.residual_key(self.encoded, seed)}"
+        yield from self._one_stage(self._settings(PLAID, seed, by_bytes=True), key, codes)
+
+    def _of_words(self, name: str, seed: int) -> Iterator[Result]:
+        """With words of a codebook, looked up for a shortlist."""
+        settings = list(self._settings(name, seed, by_bytes=True))
+        nearest = min(settings, key=lambda s: abs(math.log(self._bytes(s) / WORD_SHORTLIST_BYTES)))
+        for setting in settings:
+            asked = [setting._replace(shortlist=LOOKED_UP)]
+            if setting is nearest and name == SHIPPED and "shortlist" in self.plan.more:
+                asked += [
+                    setting._replace(method=method, shortlist=length, variant=WORD_SHORTLIST)
+                    for method in (name, ORACLE)
+                    for length in WORD_SHORTLISTS
+                ]
+            # adapted only if something is to be measured: pages and budget decide the rest
+            codec = Codec(bytes_per_page=self._bytes(setting), adapt=name == ADAPTED)
+            coded = functools.cache(functools.partial(self._in_words, setting, codec))
+            yield from self._two_stages(asked, f"{self.key}-{digest(codec)}", coded)
+
+    def _in_words(self, setting: Setting, codec: Codec) -> _Coded:
+        if codec.adapts:
+            codec = self._adapted_to_pages(self._bytes(setting), codec)
+        codec = seeded(codec, setting.seed)
+        return _Coded(codec, self._stored(setting, codec.compress))
+
+    def _adapted_to_pages(self, size: int, codec: Codec) -> Codec:
+        if size not in self._adapted:
+            self.progress(f"{self.encoded.name}: a codebook of its pages, {size:,} bytes a page")
+            self._adapted[size] = codec.adapted(self.encoded.pages())
+        return self._adapted[size]
+
     def _of_codec(self, codecs: Codecs, seed: int) -> Iterator[Result]:
-        plan, name = self.plan, self.encoded.name
-        budgets = {*plan.budgets, *([SHORTLIST_K] if "shortlist" in plan.more else [])}
-        codec = codecs.codec(self.encoded, seed, budgets=sorted(budgets))
-        for k in plan.budgets:
-            if "glie-stage1" in plan.methods:
-                setting = Setting(name, "glie-stage1", k, seed)
-                yield self._of_code(setting, fitted(codec)[0], codec)
+        plan = self.plan
+        vectors = {plan.vectors(budget, self.encoded.dim) for budget in plan.budgets}
+        vectors |= {SHORTLIST_K} if "shortlist" in plan.more else set()
+        codec = codecs.codec(self.encoded, seed, budgets=sorted(vectors))
+        if "glie-stage1" in plan.methods:
+            codes = functools.partial(self._codes, fitted(codec)[0])
+            settings = self._settings("glie-stage1", seed)
+            yield from self._one_stage(settings, f"{self.key}-{digest(codec)}", codes, codec)
+        for setting in self._settings("glie", seed):
             both = [method for method in ("glie", ORACLE) if method in plan.methods]
-            yield from self._two_stages(codec, both, k, seed, [SHORTLIST])
+            yield from self._regenerated(codec, setting, both, [SHORTLIST])
+        varied = Setting(self.encoded.name, "glie", SHORTLIST_K, seed, variant="shortlist")
         if "shortlist" in plan.more:
-            yield from self._two_stages(
-                codec, ["glie", ORACLE], SHORTLIST_K, seed, SHORTLISTS, "shortlist"
-            )
+            yield from self._regenerated(codec, varied, ["glie", ORACLE], SHORTLISTS)
         if codecs.given is None:
             yield from self._other_fits(codecs, seed)
 
@@ -256,59 +419,74 @@ class _Bench:
             codec = codecs.codec(
                 self.encoded, seed, budgets=[SHORTLIST_K], capacity=capacity, share=share
             )
-            yield from self._two_stages(codec, ["glie"], SHORTLIST_K, seed, [SHORTLIST], variant)
+            setting = Setting(self.encoded.name, "glie", SHORTLIST_K, seed, variant=variant)
+            yield from self._regenerated(codec, setting, ["glie"], [SHORTLIST])
+
+    def _regenerated(
+        self, codec: Codec, setting: Setting, methods: Sequence[str], shortlists: Sequence[int]
+    ) -> Iterator[Result]:
+        """A fitted codec at a budget, by some methods and with some shortlists."""
+        assert setting.k is not None
+        at_k = codec.at(setting.k)
+
+        @functools.cache
+        def coded() -> _Coded:
+            return _Coded(at_k, self._codes(fitted(codec)[1], setting))
+
+        asked = [
+            setting._replace(method=method, shortlist=length)
+            for method in methods
+            for length in shortlists
+        ]
+        yield from self._two_stages(asked, f"{self.key}-{digest(codec)}", coded)
+
+    def _one_stage(
+        self,
+        settings: Iterable[Setting],
+        key: str,
+        codes: Callable[[Setting], StoredCodes],
+        codec: Codec | None = None,
+    ) -> Iterator[Result]:
+        search = functools.partial(search_codes, regenerate=None, shortlist=0)
+        for setting in settings:
+
+            def measure(setting: Setting = setting) -> Result:
+                return self._ranked(setting, codes(setting), search, codec)
+
+            yield self.store.result(setting, key, measure)
 
     def _two_stages(
-        self,
-        codec: Codec,
-        methods: Sequence[str],
-        k: int,
-        seed: int,
-        shortlists: Sequence[int],
-        variant: str = "",
+        self, settings: Iterable[Setting], key: str, coded: Callable[[], _Coded]
     ) -> Iterator[Result]:
         """With the shortlist regenerated, or (the oracle) replaced by the true vectors."""
-        method, at_k = fitted(codec)[1], codec.at(k)
-        codes = functools.cache(lambda: self._codes(method, k, seed))
-        regenerate = at_k.regenerate if at_k.decoder else None
-        searches = {
-            "glie": functools.partial(search_codes, regenerate=regenerate),
-            ORACLE: functools.partial(search_oracle, read=self._true_pages),
-        }
-        for name in methods:
-            for shortlist in shortlists:
-                setting = Setting(self.encoded.name, name, k, seed, shortlist, variant)
 
-                def measure(
-                    setting: Setting = setting, name: str = name, shortlist: int = shortlist
-                ) -> Result:
-                    return self._ranked(setting, codes(), searches[name], shortlist, codec)
+        def measure(setting: Setting) -> Result:
+            codec, codes = coded()
+            assert setting.shortlist is not None
+            search: Callable[..., Ranking]
+            if setting.method == ORACLE:
+                search = functools.partial(search_oracle, read=self._true_pages)
+            else:
+                regenerate = codec.regenerate if codec.regenerates else None
+                search = functools.partial(search_codes, regenerate=regenerate)
+            search = functools.partial(search, shortlist=setting.shortlist)
+            return self._ranked(setting, codes, search, codec)
 
-                yield self.store.result(setting, f"{self.key}-{digest(codec)}", measure)
-
-    def _of_code(self, setting: Setting, method: Method, codec: Codec | None = None) -> Result:
-        assert setting.k is not None
-        key = self.key if codec is None else f"{self.key}-{digest(codec)}"
-        k, seed = setting.k, setting.seed
-        search = functools.partial(search_codes, regenerate=None)
-        return self.store.result(
-            setting,
-            key,
-            lambda: self._ranked(setting, self._codes(method, k, seed), search, 0, codec),
-        )
+        for setting in settings:
+            yield self.store.result(setting, key, functools.partial(measure, setting))
 
     def _ranked(
         self,
         setting: Setting,
         codes: StoredCodes,
         search: Callable[..., Ranking],
-        shortlist: int,
         codec: Codec | None,
     ) -> Result:
         self.progress(f"{setting.dataset}: {setting.label}, searching")
-        found = search(self.encoded.queries, codes, top=DEPTH, shortlist=shortlist)
-        made = None if codec is None else facts(codec)
-        return self._judged(setting, found, codes.bytes_per_page, made)
+        found = search(self.encoded.queries, codes, top=DEPTH)
+        made = {} if codec is None else facts(codec)
+        shared = made.get("codebook_bytes", 0) / len(self.encoded.page_ids)
+        return self._judged(setting, found, codes.bytes_per_page + shared, made or None)
 
     def _uncompressed(self) -> Result:
         setting = Setting(self.encoded.name, UNCOMPRESSED)
@@ -336,17 +514,31 @@ class _Bench:
         scores = tuple(round(score, 6) for score in each["ndcg_at_5"])
         return Result(setting, stored, spent, means, scores, codec)
 
-    def _codes(self, method: Method, k: int, seed: int) -> StoredCodes:
+    def _codes(self, method: Method, setting: Setting) -> StoredCodes:
+        budget = self._bytes(setting) if method.by_bytes else setting.k
+        assert budget is not None
+
+        def compress(pages: Pages) -> Codes:
+            return method.compress(pages, budget, setting.seed)
+
+        return self._stored(setting, compress, method.size)
+
+    def _stored(
+        self,
+        setting: Setting,
+        compress: Callable[[Pages], Codes],
+        size: Callable[[Codes], int] | None = None,
+    ) -> StoredCodes:
         """The codes of all pages, block by block."""
 
         def parts() -> Iterator[Codes]:
             done = 0
             for block in self.encoded.blocks():
-                self.progress(f"{self.encoded.name}: {method.name}, k = {k}, {done:,} pages")
-                yield method.compress(block, k, seed)
+                self.progress(f"{setting.dataset}: {setting.label}, {done:,} pages")
+                yield compress(block)
                 done += len(block)
 
-        return StoredCodes(parts())
+        return StoredCodes(parts(), size)
 
     @functools.cached_property
     def _rows(self) -> dict[str, int]:
@@ -392,8 +584,12 @@ def _drawn(total: int, share: float, seed: Sequence[int]) -> npt.NDArray[np.int6
 
 
 def facts(codec: Codec) -> dict[str, Any]:
-    """What a table says of a fitted codec."""
-    assert codec.fitted is not None
+    """What a table says of a fitted codec, or of a codebook that is not everyone's."""
+    if codec.fitted is None:
+        book = codec.codebook
+        if book is None or book is Codebook.shipped():
+            return {}
+        return {"codebook_bytes": len(book.to_bytes()), "pages": book.notes.get("adapted_to")}
     notes = codec.fitted.notes
     sizes = (array.size for array in (*codec.fitted.refiner, *codec.fitted.decoder))
     return {

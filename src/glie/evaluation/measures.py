@@ -37,10 +37,13 @@ class StoredCodes:
     """Codes as an index stores them, taken in part by part: those of all pages need never be there
     in full precision."""
 
-    def __init__(self, parts: Iterable[Codes]) -> None:
+    def __init__(self, parts: Iterable[Codes], size: Callable[[Codes], int] | None = None) -> None:
+        """`size` counts the bytes of codes that stand for others, more compact than an index has
+        them."""
         self.blocks: list[CodeBlock] = []
         self.ids: list[str] = []
         self._parts: list[index_format.StoredCodes] = []
+        self._bytes = 0
         for codes in parts:
             part = index_format.StoredCodes.of(codes)
             counts = part.sections["counts"]
@@ -48,12 +51,13 @@ class StoredCodes:
                 CodeBlock(part.vectors, counts, len(self.ids), np.arange(len(codes)))
             )
             self._parts.append(part)
+            self._bytes += part.bytes if size is None else size(codes)
             self.ids.extend(codes.ids)
 
     @property
     def bytes_per_page(self) -> float:
         """What is stored of a page, without its id and metadata."""
-        return sum(part.bytes for part in self._parts) / len(self.ids)
+        return self._bytes / len(self.ids)
 
     def take(self, rows: npt.NDArray[np.int64]) -> Codes:
         """The codes of some pages, as they are read back."""

@@ -6,31 +6,55 @@ A new one joins by being added to FREE.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import NamedTuple
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
-from glie.baselines import cluster_merging, hierarchical_pooling, raw_kmeans, token_pooling
+from glie.baselines import (
+    ResidualCode,
+    cluster_merging,
+    hierarchical_pooling,
+    plaid,
+    raw_kmeans,
+    token_pooling,
+)
+from glie.codec.codebook import Codebook
 from glie.codec.codec import Codec
 from glie.codec.codes import Codes
-from glie.codec.config import CodecConfig
+from glie.codec.config import MAX_K, CodecConfig
+from glie.codec.fitted import same_encoder
 from glie.errors import InputError
+from glie.kernels.quantize import BFLOAT16, row_bytes
 from glie.pages import Pages
 
 
 class Method(NamedTuple):
-    """A way to store a page in k vectors."""
+    """A way to store a page in k vectors, or in some bytes."""
 
     name: str
     title: str
     citation: str
-    compress: Callable[[Pages, int, int], Codes]  # pages, k and a seed
+    compress: Callable[[Pages, int, int], Codes]  # pages, a budget and a seed
     seeded: bool = False  # whether a seed changes anything
     ours: bool = False  # not a baseline
+    by_bytes: bool = False  # whether its budget is in bytes a page, not in vectors
+    size: Callable[[Codes], int] | None = None  # their bytes, if not those in an index
+
+
+def vector_bytes(dim: int) -> int:
+    """What an index stores of a vector in bfloat16, with its norm and its count."""
+    return row_bytes(dim, BFLOAT16) + 4
 
 
 def glie_free(pages: Pages, k: int, seed: int = 0) -> Codes:
     """Normalised k-means."""
     return Codec(config=CodecConfig(k=k, seed=seed)).compress(pages)
+
+
+def quantised(pages: Pages, bytes_per_page: int, seed: int = 0) -> Codes:
+    """Normalised k-means at 2 bits a number: more vectors for the same bytes."""
+    k = min(MAX_K, bytes_per_page // (row_bytes(pages.dim, "int2") + 1))  # each with its count
+    return Codec(config=CodecConfig(k=k, dtype="int2", seed=seed)).compress(pages)
 
 
 FREE = (
@@ -67,21 +91,32 @@ FREE = (
         seeded=True,
         ours=True,
     ),
+    Method(
+        "quantised",
+        "normalised k-means, 2 bits",
+        "The same at 2 bits a number, with as many vectors as the bytes allow.",
+        quantised,
+        seeded=True,
+        ours=True,
+        by_bytes=True,
+    ),
 )
+
+
+def seeded(codec: Codec, seed: int) -> Codec:
+    """The same codec, its clusters drawn with another seed."""
+    config = dataclasses.replace(codec.config, seed=seed)
+    return Codec(config=config, fitted=codec.fitted, cascade=codec.cascade, codebook=codec.codebook)
 
 
 def fitted(codec: Codec) -> tuple[Method, Method]:
     """The two ways to use a fitted codec: its code alone, and with the shortlist regenerated."""
 
-    def seeded(codec: Codec, k: int, seed: int) -> Codec:
-        config = dataclasses.replace(codec.config, k=k, seed=seed)
-        return Codec(config=config, fitted=codec.fitted, cascade=codec.cascade)
-
     def one_stage(pages: Pages, k: int, seed: int) -> Codes:
-        return seeded(codec.single_stage, k, seed).compress(pages)
+        return seeded(codec.single_stage.at(k), seed).compress(pages)
 
     def two_stages(pages: Pages, k: int, seed: int) -> Codes:
-        return seeded(codec, k, seed).compress(pages)
+        return seeded(codec.at(k), seed).compress(pages)
 
     stage1, full = LEARNED["glie-stage1"], LEARNED["glie"]
     return (
@@ -90,12 +125,40 @@ def fitted(codec: Codec) -> tuple[Method, Method]:
     )
 
 
-ORACLE, UNCOMPRESSED = "oracle", "uncompressed"
-# title and citation of what is measured with a codec, or without any code
+def residual_coded(code: ResidualCode) -> Method:
+    """PLAID-style, with centroids that were found on other sets."""
+    compress = functools.partial(plaid, code)
+    return Method(PLAID, *LEARNED[PLAID], compress, seeded=True, by_bytes=True, size=code.size)
+
+
+def has_words_for(encoder: Mapping[str, Any], dim: int) -> bool:
+    """Whether the codebook that comes with glie was made for vectors like these."""
+    book = Codebook.shipped()
+    return book.dim == dim and book.encoder is not None and same_encoder(book.encoder, encoder)
+
+
+ORACLE, UNCOMPRESSED, PLAID = "oracle", "uncompressed", "plaid"
+WORDED = SHIPPED, ADAPTED = "glie-bytes", "glie-bytes-adapted"
+# title and citation of what is measured with a codec, with a codebook, or without any code
 LEARNED = {
     "glie-stage1": ("refined, one stage", "GLIE's refined code by itself."),
     "glie": ("full", "GLIE: the refined code, and the shortlist regenerated."),
     ORACLE: ("shortlist oracle", "GLIE's shortlist, rescored with the true vectors."),
+    PLAID: (
+        "centroids and residuals",
+        "Ward clusters, each mean as a centroid's id and 1 bit a number, after ColBERTv2 and PLAID "
+        "(Santhanam et al. 2022); the centroids are those of the sets fitted on.",
+    ),
+    SHIPPED: (
+        "words",
+        "GLIE in bytes: anchors at 2 bits a number, and words of the codebook that comes with it, "
+        "read back for a shortlist.",
+    ),
+    ADAPTED: (
+        "words, adapted",
+        "The same with a codebook made of the set's own pages, never of a question; it counts "
+        "among their bytes.",
+    ),
     UNCOMPRESSED: ("uncompressed", "Exact MaxSim over all vectors of every page."),
 }
 CITATIONS = {
@@ -107,9 +170,14 @@ BASELINES = tuple(method.name for method in FREE if not method.ours)
 USUAL = ("raw-kmeans", "glie-free", "glie-stage1", "glie", UNCOMPRESSED)
 
 
-def chosen_methods(names: str | None, fits: bool) -> list[str]:
+# what some methods need, and who gives it
+NEEDS_CODEC = ("glie-stage1", "glie", ORACLE)
+NEEDS_SETS = (PLAID,)
+
+
+def chosen_methods(names: str | None, *, codec: bool = False, fits: bool = False) -> list[str]:
     """The methods that a list of names asks for; without one the usual, `all` for every one.
-    Those that need a codec are there only if there will be one."""
+    Those that need a codec, or sets to fit on, are there only if there will be one."""
     wanted = list(USUAL) if names is None else [name.strip() for name in names.split(",")]
     if wanted == ["all"]:
         wanted = list(TITLES)
@@ -117,10 +185,13 @@ def chosen_methods(names: str | None, fits: bool) -> list[str]:
         if name not in TITLES:
             known = ", ".join(TITLES)
             raise InputError(f"--methods: {name!r} is unknown; expected all, or some of: {known}")
-    learned = {"glie-stage1", "glie", ORACLE}
-    if names not in (None, "all") and not fits and learned & set(wanted):
-        raise InputError(
-            f"--methods: {', '.join(sorted(learned & set(wanted)))} need a fitted codec; give "
-            "--codec FOLDER or --fit-on DATASET"
-        )
-    return [name for name in TITLES if name in wanted and (fits or name not in learned)]
+    lacking: set[str] = set()
+    for needy, given, what in (
+        (NEEDS_CODEC, codec or fits, "a fitted codec; give --codec FOLDER or --fit-on DATASET"),
+        (NEEDS_SETS, fits, "sets to find centroids on; give --fit-on DATASET"),
+    ):
+        mine = set() if given else set(needy) & set(wanted)
+        if mine and names not in (None, "all"):
+            raise InputError(f"--methods: {', '.join(sorted(mine))} need {what}")
+        lacking |= mine
+    return [name for name in TITLES if name in wanted and name not in lacking]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from glie.errors import InputError, MissingExtraError
-from glie.evaluation.methods import ORACLE, TITLES, UNCOMPRESSED
+from glie.evaluation.methods import ADAPTED, ORACLE, PLAID, SHIPPED, TITLES, UNCOMPRESSED
 from glie.evaluation.tables import OURS, Results, margin
 from glie.geometry import CorpusGeometry
 
@@ -104,7 +104,7 @@ def plot_geometry(corpora: Sequence[CorpusGeometry], path: str | os.PathLike[str
         figure.savefig(path, dpi=160)
 
 
-# ours in one hue, from light to dark as parts are added; the others in colours of their own
+# the ladder in one hue, from light to dark as parts are added; the others in their own
 COLOURS = {
     "raw-kmeans": "#9a9a9a",
     "token-pooling": "#b07aa1",
@@ -113,6 +113,10 @@ COLOURS = {
     "glie-free": "#7fb8d4",
     "glie-stage1": "#3d94bd",
     "glie": "#0b4f6e",
+    "quantised": "#5a9e6f",
+    PLAID: "#d1495b",
+    SHIPPED: "#6a3d9a",
+    ADAPTED: "#b294cf",
     ORACLE: "#3a8f5c",
 }
 
@@ -134,7 +138,7 @@ def plot_quality(results: Results, path: str | os.PathLike[str]) -> None:
             for k in results.budgets
         ]
         sizes, scores = zip(*points, strict=True)
-        thick = 2.2 if method == "glie" else 1.4
+        thick = 2.2 if method in ("glie", SHIPPED) else 1.4
         axes.plot(sizes, scores, marker="o", markersize=4, linewidth=thick, color=COLOURS[method])
         ends.append((sizes[-1], scores[-1], TITLES[method], COLOURS[method]))
     _label_ends(axes, ends)
@@ -150,11 +154,13 @@ def plot_quality(results: Results, path: str | os.PathLike[str]) -> None:
     axes.set_xscale("log", base=2)
     first = results.methods[0]
     ticks = [
-        results.macro(first, k, lambda result: result.bytes_per_page).mean for k in results.budgets
+        k if results.in_bytes else results.macro(first, k, lambda r: r.bytes_per_page).mean
+        for k in results.budgets
     ]
     axes.set_xticks(ticks, [f"{tick:,.0f}" for tick in ticks])
     axes.set_xticks([], minor=True)
-    axes.set_xlim(right=ticks[-1] * (2.6 if len(ticks) > 1 else 4))
+    widest = max([ticks[-1], *(size for size, *_ in ends)])  # an adapted codebook may be heavy
+    axes.set_xlim(right=widest * (2.6 if len(ticks) > 1 else 4))
     axes.set_xlabel("bytes a page", color=INK)
     axes.set_ylabel("nDCG@5, mean over sets", color=INK)
     _plain(axes)
@@ -181,7 +187,7 @@ def plot_margin(results: Results, path: str | os.PathLike[str]) -> None:
         ends.append((places[-1], means[-1], TITLES[method], COLOURS[method]))
     _label_ends(axes, ends)
     axes.axhline(0, color=INK, linewidth=0.8)
-    axes.set_xticks(places, [f"k = {k}" for k in results.budgets])
+    axes.set_xticks(places, results.columns)
     axes.set_xlim(-0.2, len(results.budgets) - 1 + 0.34 * max(1, len(results.budgets) - 1))
     axes.set_ylabel("nDCG@5 above the strongest baseline", color=INK)
     _plain(axes)
@@ -223,7 +229,7 @@ def plot_headroom(results: Results, path: str | os.PathLike[str]) -> None:
     axes.axhline(ceiling, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
     low = min(full) - 0.25 * max(0.02, max(ceiling, *oracle) - min(full))
     axes.set_ylim(max(0.0, low), max(ceiling, *oracle) + 0.01)
-    axes.set_xticks(places, [f"k = {k}" for k in results.budgets])
+    axes.set_xticks(places, results.columns)
     axes.set_ylabel(f"nDCG@5; the line is uncompressed, {ceiling:.3f}", color=INK)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.1), ncols=3, frameon=False, fontsize=9)
     _plain(axes)

@@ -33,14 +33,21 @@ class Setting(NamedTuple):
 
     dataset: str
     method: str
-    k: int | None = None  # None: all vectors
+    k: int | None = None  # None: all vectors, or as many as a method keeps in some bytes
     seed: int = 0
     shortlist: int | None = None  # None: one stage
     variant: str = ""  # of the codec: "512x3", "a quarter"
+    bytes: int | None = None  # the budget, where it was given in bytes
+
+    @property
+    def budget(self) -> int | None:
+        """As it was given: vectors or bytes; None for all vectors."""
+        return self.k if self.bytes is None else self.bytes
 
     @property
     def label(self) -> str:
-        parts = [self.method, f"k{self.k}" if self.k else "", self.variant]
+        budget = f"k{self.k}" if self.bytes is None else f"{self.bytes}bytes"
+        parts = [self.method, budget if self.budget else "", self.variant]
         parts += [f"L{self.shortlist}" if self.shortlist else "", f"seed{self.seed}"]
         return "-".join(part for part in parts if part)
 
@@ -66,7 +73,7 @@ class Result:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Result:
-        setting = Setting(*(values[name] for name in Setting._fields))
+        setting = Setting(**{name: values[name] for name in Setting._fields if name in values})
         rest = {f.name: values[f.name] for f in dataclasses.fields(cls)}
         return cls(**{**rest, "setting": setting, "each": tuple(values["each"])})
 

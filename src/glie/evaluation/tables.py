@@ -13,15 +13,24 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from glie.evaluation.experiment import SHARES, SHORTLIST_K
+from glie.evaluation.experiment import SHARES, SHORTLIST_K, WORD_SHORTLIST
 from glie.evaluation.measures import MEASURES
-from glie.evaluation.methods import BASELINES, ORACLE, TITLES, UNCOMPRESSED
+from glie.evaluation.methods import (
+    ADAPTED,
+    BASELINES,
+    ORACLE,
+    SHIPPED,
+    TITLES,
+    UNCOMPRESSED,
+    WORDED,
+)
 from glie.evaluation.store import Result
 from glie.geometry import CorpusGeometry, overall
 
 RESAMPLES = 2000  # of the bootstrap
-OURS = ("glie-free", "glie-stage1", "glie")
-LADDER = ("raw-kmeans", *OURS)
+LADDER = ("raw-kmeans", "glie-free", "glie-stage1", "glie")
+OURS = (*LADDER[1:], "quantised", *WORDED)
+PROJECTED = (10_000, 1_000_000)  # pages that share a codebook
 
 
 class Table(NamedTuple):
@@ -61,11 +70,12 @@ class Results:
 
     def __init__(self, results: Iterable[Result]) -> None:
         self.all = list(results)
-        main = [result for result in self.all if not result.setting.variant]
         self._main: dict[tuple[str, str, int | None], list[Result]] = {}
-        for result in main:
-            dataset, method, k, *_ = result.setting
-            self._main.setdefault((dataset, method, k), []).append(result)
+        for result in self.all:
+            setting = result.setting
+            if not setting.variant:
+                key = setting.dataset, setting.method, setting.budget
+                self._main.setdefault(key, []).append(result)
 
     @property
     def datasets(self) -> list[str]:
@@ -73,7 +83,17 @@ class Results:
 
     @property
     def budgets(self) -> list[int]:
-        return sorted({k for _, _, k in self._main if k is not None})
+        """Vectors a page, or bytes where they were given so."""
+        return sorted({budget for _, _, budget in self._main if budget is not None})
+
+    @property
+    def in_bytes(self) -> bool:
+        return any(result.setting.bytes is not None for result in self.all)
+
+    @property
+    def columns(self) -> list[str]:
+        """What a budget is called."""
+        return [f"{b:,} bytes" if self.in_bytes else f"k = {b}" for b in self.budgets]
 
     @property
     def methods(self) -> list[str]:
@@ -176,7 +196,8 @@ def rows(results: Results) -> list[dict[str, Any]]:
             {
                 "dataset": dataset,
                 "method": method,
-                "k": k,
+                "k": mine[0].setting.k,
+                "budget_bytes": mine[0].setting.bytes,
                 "bytes_per_page": mine[0].bytes_per_page,
                 **measures,
                 "standard_error": None if math.isnan(scores.error) else scores.error,
@@ -199,7 +220,7 @@ def main_sweep(results: Results) -> Table:
         body.append([TITLES[UNCOMPRESSED], *[f"{ceiling:.3f}"] * len(budgets)])
     sets = len(results.datasets)
     title = f"nDCG@5, macro-averaged over {sets} set{'' if sets == 1 else 's'}"
-    return Table("main", title, ["method", *(f"k = {k}" for k in budgets)], body)
+    return Table("main", title, ["method", *results.columns], body)
 
 
 def per_set(results: Results) -> list[Table]:
@@ -207,7 +228,7 @@ def per_set(results: Results) -> list[Table]:
     tables = []
     for dataset in results.datasets:
         body: list[list[str]] = []
-        if results.methods:
+        if results.methods and not results.in_bytes:
             sizes = [results.of(dataset, results.methods[0], k)[0] for k in results.budgets]
             body.append(["bytes a page", *(f"{result.bytes_per_page:,.0f}" for result in sizes)])
         body += [
@@ -221,7 +242,7 @@ def per_set(results: Results) -> list[Table]:
             if ours and ceiling:
                 kept = [results.ndcg(dataset, ours[-1], k).mean / ceiling for k in results.budgets]
                 body.append([f"{TITLES[ours[-1]]}, kept", *(f"{part:.0%}" for part in kept)])
-        header = ["method", *(f"k = {k}" for k in results.budgets)]
+        header = ["method", *results.columns]
         tables.append(Table(f"set-{dataset}", f"nDCG@5 on {dataset}", header, body))
     return tables
 
@@ -239,7 +260,7 @@ def percentages(results: Results) -> Table | None:
         for method in results.methods
     ]
     title = f"Per cent of uncompressed nDCG@5 ({ceiling:.3f})"
-    return Table("percent", title, ["method", *(f"k = {k}" for k in results.budgets)], body)
+    return Table("percent", title, ["method", *results.columns], body)
 
 
 def improved(results: Results) -> Table | None:
@@ -256,7 +277,7 @@ def improved(results: Results) -> Table | None:
     return Table(
         "improved",
         "Sets improved over the strongest training-free baseline, and the mean margin in nDCG@5",
-        ["method", *(f"k = {k}" for k in results.budgets)],
+        ["method", *results.columns],
         body,
         "The baseline is chosen for each set and budget. In brackets a 95% interval by paired "
         f"bootstrap over questions ({RESAMPLES:,} draws).",
@@ -276,22 +297,53 @@ def ladder(results: Results) -> Table | None:
             gain = here.mean - results.macro(steps[place - 1], k).mean if place else None
             cells.append(f"{here.mean:.3f}" + ("" if gain is None else f" ({gain:+.3f})"))
         body.append([TITLES[method], *cells])
-    header = ["part", *(f"k = {k}" for k in results.budgets)]
+    header = ["part", *results.columns]
     return Table("ladder", "The ladder: nDCG@5, and what each part adds", header, body)
 
 
 def shortlists(results: Results) -> Table | None:
     """What a longer shortlist brings, regenerated and with the true vectors."""
-    found = _varied(results, lambda s: s.variant == "shortlist", "shortlist")
-    lengths = sorted({length for _, length in found})
-    if len(lengths) < 2:
-        return None
-    body = [
-        [TITLES[method], *(str(found.get((method, length), "-")) for length in lengths)]
-        for method in ("glie", ORACLE)
-    ]
     title = f"Length of the shortlist at k = {SHORTLIST_K}: nDCG@5"
-    return Table("shortlist", title, ["method", *(f"L = {length}" for length in lengths)], body)
+    return _lengths(results, "glie", "shortlist", title)
+
+
+def word_shortlists(results: Results) -> Table | None:
+    """The same where words are looked up."""
+    sizes = [r.bytes_per_page for r in results.all if r.setting.variant == WORD_SHORTLIST]
+    about = f"{sizes[0]:,.0f} bytes a page" if sizes else ""
+    title = f"Length of the shortlist whose words are looked up, {about}: nDCG@5"
+    return _lengths(results, SHIPPED, WORD_SHORTLIST, title)
+
+
+def projected(results: Results) -> Table | None:
+    """What an adapted codebook weighs on a page, as measured and where more pages share it."""
+    if ADAPTED not in results.methods:
+        return None
+
+    def weight(of: Callable[[Result], float]) -> list[str]:
+        return [f"{results.macro(ADAPTED, k, of).mean:,.0f}" for k in results.budgets]
+
+    def book(result: Result) -> int:
+        return int((result.codec or {})["codebook_bytes"])
+
+    def code(result: Result) -> float:
+        return result.bytes_per_page - book(result) / int((result.codec or {})["pages"])
+
+    def shared(pages: int) -> list[str]:
+        return weight(lambda result: code(result) + book(result) / pages)
+
+    return Table(
+        "projected",
+        f"Projected: bytes of {TITLES[ADAPTED]}",
+        ["bytes", *results.columns],
+        [
+            ["codebook", *weight(book)],
+            ["code of a page", *weight(code)],
+            ["a page, as measured", *weight(lambda result: result.bytes_per_page)],
+            *([f"a page of {pages:,}", *shared(pages)] for pages in PROJECTED),
+        ],
+        "The same code and codebook if so many pages shared it; means over sets and seeds.",
+    )
 
 
 def capacities(results: Results) -> Table | None:
@@ -333,10 +385,11 @@ def costs(results: Results) -> Table:
         body += [_cost(results, method, k) for k in results.budgets]
     if results.ceiling is not None:
         body.append(_cost(results, UNCOMPRESSED, None))
+    budget = "budget" if results.in_bytes else "k"
     return Table(
         "costs",
         "Quality and cost",
-        ["method", "k", "bytes a page", *MEASURES.values(), "ms a query"],
+        ["method", budget, "bytes a page", *MEASURES.values(), "ms a query"],
         body,
         "Means over sets and seeds. Milliseconds are of one batch of all questions, on the machine "
         "that made the table; reading true vectors back from a cache is not counted.",
@@ -359,7 +412,8 @@ def geometry(corpora: Sequence[CorpusGeometry]) -> Table:
 def tables(results: Results) -> list[Table]:
     """Every table that there are results for."""
     found: list[Table | None] = [main_sweep(results), percentages(results), ladder(results)]
-    found += [improved(results), shortlists(results), capacities(results)]
+    found += [improved(results), projected(results), shortlists(results)]
+    found += [word_shortlists(results), capacities(results)]
     found += [data_efficiency(results), *per_set(results), costs(results)]
     return [table for table in found if table is not None]
 
@@ -374,11 +428,24 @@ def _cost(results: Results, method: str, k: int | None) -> list[str]:
     scores = [f"{measured(name):.3f}" for name in MEASURES]
     return [
         TITLES[method],
-        "all" if k is None else str(k),
+        "all" if k is None else f"{k:,}",
         f"{stored:,.0f}",
         *scores,
         f"{spent:.2f}",
     ]
+
+
+def _lengths(results: Results, method: str, variant: str, title: str) -> Table | None:
+    """A method and its oracle by the length of the shortlist."""
+    found = _varied(results, lambda setting: setting.variant == variant, "shortlist")
+    if not found:
+        return None
+    lengths = sorted({length for _, length in found})
+    body = [
+        [TITLES[name], *(str(found.get((name, length), "-")) for length in lengths)]
+        for name in (method, ORACLE)
+    ]
+    return Table(variant, title, ["method", *(f"L = {length}" for length in lengths)], body)
 
 
 def _varied(
