@@ -18,6 +18,7 @@ from glie.baselines import (
     merge,
     merge_labels,
     plaid,
+    plaid_bytes,
     raw_kmeans,
     token_pooling,
 )
@@ -161,35 +162,38 @@ def test_hierarchical_pooling_is_theirs_and_keeps_k(k: int) -> None:
 
 
 def test_residuals_are_those_of_colbert() -> None:
-    """ColBERTv2's one bit a number, from its buckets: cut at the median of what centroids leave,
-    and read back as the medians of both halves."""
-    pages = glie.Pages(make_arrays(40))
-    code = ResidualCode.fit(pages.vectors, 30)
-    words = code.centroids.words
-    distance = ((pages.vectors[:, None] - words[None]) ** 2).sum(axis=2)
-    nearest = words[code.centroids.nearest(pages.vectors)]
-    near = ((pages.vectors - nearest) ** 2).sum(axis=1)
-    assert np.mean(near <= distance.min(axis=1) + 1e-6) > 0.9  # of few cells, most are probed
-    left = torch.from_numpy(pages.vectors - nearest)
-    cutoffs, weights = left.quantile(torch.tensor([0.5])), left.quantile(torch.tensor([0.25, 0.75]))
-    expected = torch.from_numpy(nearest) + weights[torch.bucketize(left, cutoffs)]
+    """ColBERTv2's one bit a number, from its buckets: cut at the median of what centroids leave of
+    vectors held out, and read back as the medians of both halves."""
+    vectors = glie.Pages(make_arrays(100)).vectors
+    code = ResidualCode.fit(vectors)
+    assert len(code.centroids) <= 2 ** int(np.log2(16 * len(vectors) ** 0.5))
+    held = vectors[np.random.default_rng(0).permutation(len(vectors))[: len(vectors) // 20]]
+
+    def left(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        nearest = torch.from_numpy(code.centroids.words[code.centroids.nearest(rows.numpy())])
+        return nearest, rows - nearest
+
+    _, unseen = left(torch.from_numpy(held))
+    cutoffs = unseen.quantile(torch.tensor([0.5]))
+    weights = unseen.quantile(torch.tensor([0.25, 0.75]))
+    nearest, residuals = left(torch.from_numpy(vectors))
+    expected = nearest + weights[torch.bucketize(residuals, cutoffs)]
     expected = torch.nn.functional.normalize(expected, dim=-1)
-    np.testing.assert_allclose(code.read_back(pages.vectors), expected.numpy(), atol=1e-5)
+    np.testing.assert_allclose(code.read_back(vectors), expected.numpy(), atol=1e-5)
 
 
 @pytest.mark.parametrize("bytes_per_page", [6, 23, 100, 1000])
 def test_plaid_keeps_what_fits(bytes_per_page: int) -> None:
     pages = glie.Pages(make_arrays(10))
-    code = ResidualCode.fit(pages.vectors, 30)
-    assert code.vector_bytes == 2 + 16 // 8
+    code = ResidualCode.fit(pages.vectors)
     codes = plaid(code, pages, bytes_per_page)
-    fits = (bytes_per_page - 2) // 4
+    fits = (bytes_per_page - 2) // (2 + 16 // 8)
     used = np.count_nonzero(codes.counts, axis=1)
     np.testing.assert_array_equal(used, np.minimum(fits, pages.lengths))
-    assert code.size(codes) == 2 * len(pages) + 4 * used.sum() <= bytes_per_page * len(pages)
-    pooled = anchor(pages, merge(pages, fits)).vectors
+    assert plaid_bytes(codes) == 2 * len(pages) + 4 * used.sum() <= bytes_per_page * len(pages)
+    means = anchor(pages, merge(pages, fits)).vectors
     for page, count in enumerate(used):
-        expected = code.read_back(pooled[page, :count])
+        expected = code.read_back(means[page, :count])
         np.testing.assert_allclose(codes.vectors[page, :count], expected, atol=1e-6)
         np.testing.assert_allclose(np.linalg.norm(expected, axis=1), 1, atol=1e-5)
 
@@ -197,4 +201,4 @@ def test_plaid_keeps_what_fits(bytes_per_page: int) -> None:
 def test_plaid_in_too_few_bytes() -> None:
     pages = glie.Pages(make_arrays(2))
     with pytest.raises(glie.InputError, match="k: expected a whole number from 1"):
-        plaid(ResidualCode.fit(pages.vectors, 4), pages, 5)
+        plaid(ResidualCode.fit(pages.vectors), pages, 5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,8 @@ from glie.pages import Floats, Pages
 
 Ints = npt.NDArray[np.int64]
 
-CENTROIDS = 1 << 14  # 2 bytes hold the id of each
+HELD_OUT = 0.05
+MOST_CENTROIDS = 1 << 14  # 2 bytes hold the id of each
 ID_BYTES = LENGTH_BYTES = 2  # of a vector's centroid, and of how many vectors a page has
 
 
@@ -132,15 +134,17 @@ class ResidualCode:
     quartiles: tuple[float, float, float]  # of the numbers that centroids leave
 
     @classmethod
-    def fit(cls, vectors: Floats, centroids: int = CENTROIDS, seed: int = 0) -> ResidualCode:
-        book = fit_codebook(vectors, centroids, seed=seed)
-        left = vectors - book.words[book.nearest(vectors)]
+    def fit(cls, vectors: Floats, seed: int = 0) -> ResidualCode:
+        """As many centroids as ColBERTv2 has for so many vectors, a part of them held out: what
+        centroids leave of vectors that they were fitted on is too little."""
+        order = np.random.default_rng(seed).permutation(len(vectors))
+        held = max(1, int(HELD_OUT * len(vectors)))
+        wanted = 2 ** int(math.log2(16 * math.sqrt(len(vectors))))
+        book = fit_codebook(vectors[order[held:]], min(wanted, MOST_CENTROIDS), seed=seed)
+        unseen = vectors[order[:held]]
+        left = unseen - book.words[book.nearest(unseen)]
         low, middle, high = np.quantile(left, (0.25, 0.5, 0.75))
         return cls(book, (float(low), float(middle), float(high)))
-
-    @property
-    def vector_bytes(self) -> int:
-        return ID_BYTES + row_bytes(self.centroids.dim, "int1")
 
     def read_back(self, vectors: Floats) -> Floats:
         """The unit vectors that the codes of these (n, D) stand for."""
@@ -150,17 +154,27 @@ class ResidualCode:
         lengths: Floats = np.linalg.norm(found, axis=1, keepdims=True)
         return np.divide(found, lengths)
 
-    def size(self, codes: Codes) -> int:
-        """The bytes of all pages: their vectors, and how many each has."""
-        return int(np.count_nonzero(codes.counts)) * self.vector_bytes + LENGTH_BYTES * len(codes)
+
+def pooled(pages: Pages, bytes_per_page: int) -> Codes:
+    """The means, on the sphere, of as many hierarchical clusters as residual codes fit."""
+    k = (bytes_per_page - LENGTH_BYTES) // _residual_bytes(pages.dim)
+    return anchor(pages, merge(pages, CodecConfig(k=min(MAX_K, k)).k))
 
 
 def plaid(code: ResidualCode, pages: Pages, bytes_per_page: int, seed: int = 0) -> Codes:
-    """The means of as many hierarchical clusters as the bytes allow, on the sphere, each as a
-    centroid and a residual in 1 bit a number. All pages are scored as they are read back, which
-    PLAID's pruning can only approach."""
-    k = min(MAX_K, (bytes_per_page - LENGTH_BYTES) // code.vector_bytes)
-    codes = anchor(pages, merge(pages, CodecConfig(k=k, seed=seed).k))
+    """These means, each as a centroid and a residual in 1 bit a number. All pages are scored as
+    they are read back, which PLAID's pruning can only approach."""
+    codes = pooled(pages, bytes_per_page)
     used = codes.counts > 0
     codes.vectors[used] = code.read_back(codes.vectors[used])
     return codes
+
+
+def plaid_bytes(codes: Codes) -> int:
+    """What PLAID stores of all pages: their vectors, and how many each has."""
+    vectors = int(np.count_nonzero(codes.counts))
+    return vectors * _residual_bytes(codes.dim) + LENGTH_BYTES * len(codes)
+
+
+def _residual_bytes(dim: int) -> int:
+    return ID_BYTES + row_bytes(dim, "int1")

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from glie.baselines import ResidualCode, merge
+from glie.baselines import ResidualCode, merge, pooled
 from glie.codec.codebook import Codebook
 from glie.codec.codec import LOOKED_UP, SHORTLIST, Codec
 from glie.codec.codes import Codes
@@ -56,7 +56,7 @@ SHORTLIST_K = 4  # the budget of the shortlist table
 WORD_SHORTLIST = "words-shortlist"
 WORD_SHORTLISTS = (20, 50, 100, 200, 500)  # words are looked up for more pages
 WORD_SHORTLIST_BYTES = 520  # their budget, or the nearest that is measured
-RESIDUAL_VECTORS = 500_000  # centroids and residuals are fitted on about so many
+RESIDUAL_VECTORS = 500_000  # before pooling; centroids are fitted on no more
 CAPACITIES = ((128, 1), (256, 1), (512, 1), (512, 3))  # width and depth of a decoder
 SHARES = (0.25, 0.5, 1.0)  # of the pages that are fitted on
 # tables that take longer: of the length of the shortlist, the size of the decoder, the number of
@@ -269,20 +269,22 @@ class Codecs:
 
         return self.store.codec(f"{title[:80]}-seed{seed}-{key}", make)
 
-    def residual_key(self, encoded: Encoded, seed: int) -> str:
+    def residual_key(self, encoded: Encoded, bytes_per_page: int, seed: int) -> str:
         """What decides a residual code."""
         decides = [fingerprint(source) for source in self.sources(encoded)]
-        return xxhash.xxh3_64_hexdigest(json.dumps([decides, seed]).encode())
+        return xxhash.xxh3_64_hexdigest(json.dumps([decides, bytes_per_page, seed]).encode())
 
-    def residual_code(self, encoded: Encoded, seed: int) -> ResidualCode:
-        """Centroids and residuals of the pages that a codec would be fitted on."""
-        key = self.residual_key(encoded, seed)
+    def residual_code(self, encoded: Encoded, bytes_per_page: int, seed: int) -> ResidualCode:
+        """Centroids of the pages that a codec would be fitted on, pooled for a budget."""
+        key = self.residual_key(encoded, bytes_per_page, seed)
         if key not in self._residual_codes:
             sources = self.sources(encoded)
-            self.say(f"centroids of {'+'.join(source.name for source in sources)}, seed {seed}")
+            title = "+".join(source.name for source in sources)
+            self.say(f"centroids of {title}, {bytes_per_page:,} bytes a page")
             vectors = sum(int(source.lengths.sum()) for source in sources)
             pages, *_ = joined(sources, min(1.0, RESIDUAL_VECTORS / vectors), seed)
-            self._residual_codes[key] = ResidualCode.fit(pages.vectors, seed=seed)
+            codes = pooled(pages, bytes_per_page)
+            self._residual_codes[key] = ResidualCode.fit(codes.vectors[codes.counts > 0], seed)
         return self._residual_codes[key]
 
 
@@ -319,12 +321,11 @@ class _Bench:
             if name in plan.methods and (name == ADAPTED or self._has_words):
                 for seed in plan.seeds:
                     yield from self._of_words(name, seed)
-        if self.codecs is not None:
+        if self.codecs is not None and PLAID in plan.methods:
+            yield from self._of_residuals(self.codecs, plan.seeds[0])
+        if self.codecs is not None and plan.learned:
             for seed in self.codecs.seeds():
-                if PLAID in plan.methods:
-                    yield from self._of_residuals(self.codecs, seed)
-                if plan.learned:
-                    yield from self._of_codec(self.codecs, seed)
+                yield from self._of_codec(self.codecs, seed)
         if UNCOMPRESSED in plan.methods:
             yield self._uncompressed()
 
@@ -352,10 +353,12 @@ class _Bench:
         """With centroids that are found once something is to be measured."""
 
         def codes(setting: Setting) -> StoredCodes:
-            return self._codes(residual_coded(codecs.residual_code(self.encoded, seed)), setting)
+            code = codecs.residual_code(self.encoded, self._bytes(setting), seed)
+            return self._codes(residual_coded(code), setting)
 
-        key = f"{self.key}-{codecs.residual_key(self.encoded, seed)}"
-        yield from self._one_stage(self._settings(PLAID, seed, by_bytes=True), key, codes)
+        for setting in self._settings(PLAID, seed, by_bytes=True):
+            decides = codecs.residual_key(self.encoded, self._bytes(setting), seed)
+            yield from self._one_stage([setting], f"{self.key}-{decides}", codes)
 
     def _of_words(self, name: str, seed: int) -> Iterator[Result]:
         """With words of a codebook, looked up for a shortlist."""

@@ -15,6 +15,7 @@ from glie.baselines import (
     cluster_merging,
     hierarchical_pooling,
     plaid,
+    plaid_bytes,
     raw_kmeans,
     token_pooling,
 )
@@ -128,7 +129,7 @@ def fitted(codec: Codec) -> tuple[Method, Method]:
 def residual_coded(code: ResidualCode) -> Method:
     """PLAID-style, with centroids that were found on other sets."""
     compress = functools.partial(plaid, code)
-    return Method(PLAID, *LEARNED[PLAID], compress, seeded=True, by_bytes=True, size=code.size)
+    return Method(PLAID, *LEARNED[PLAID], compress, by_bytes=True, size=plaid_bytes)
 
 
 def has_words_for(encoder: Mapping[str, Any], dim: int) -> bool:
@@ -147,7 +148,7 @@ LEARNED = {
     PLAID: (
         "centroids and residuals",
         "Ward clusters, each mean as a centroid's id and 1 bit a number, after ColBERTv2 and PLAID "
-        "(Santhanam et al. 2022); the centroids are those of the sets fitted on.",
+        "(Santhanam et al. 2022); the centroids are those of the sets fitted on, pooled alike.",
     ),
     SHIPPED: (
         "words",
