@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from glie.ingest import Report
 
 DONE_WITH_PROBLEMS = 3  # the exit code when some files could not be read
+BYTES_PER_PAGE = 520  # unless told
 
 Documents = Annotated[
     list[Path],
@@ -41,12 +42,21 @@ Ocr = Annotated[
 def index(
     documents: Documents,
     to: Annotated[Path, typer.Option("--to", metavar="INDEX", help="The index folder to make.")],
+    bytes_per_page: Annotated[
+        int | None,
+        typer.Option(
+            metavar="BYTES",
+            help="What a page may take on disk; `glie plan` tells what is kept. Instead of --k, "
+            "--dtype and --codec.",
+            show_default=str(BYTES_PER_PAGE),
+        ),
+    ] = None,
     k: Annotated[
         int | None,
         typer.Option(
             help="Vectors stored a page, 260 bytes each in bf16: 4 for a kilobyte, 16 for dense "
             "pages.",
-            show_default="4, or the codec's",
+            show_default="4 with --dtype or --codec, or the codec's",
         ),
     ] = None,
     dtype: Annotated[
@@ -56,7 +66,7 @@ def index(
             help="What their numbers are stored in: bf16, or a half, a quarter, an eighth or a "
             "sixteenth of it, int8, int4, int2 or int1. The fewer bits, the more vectors (--k) in "
             "the same space.",
-            show_default="bf16, or the codec's",
+            show_default="bf16 with --k or --codec, or the codec's",
         ),
     ] = None,
     encoder: Annotated[
@@ -71,7 +81,7 @@ def index(
         typer.Option(
             metavar="CODEC",
             help="A folder from `glie fit`, or free for normalised k-means.",
-            show_default="the one that ships for the encoder, else free",
+            show_default="with --k or --dtype the one that ships for the encoder, else free",
         ),
     ] = None,
     keep_images: KeepImages = False,
@@ -82,8 +92,17 @@ def index(
 
     Files that cannot be read are listed at the end, the rest is indexed, and the exit code is 3.
     """
+    if bytes_per_page is not None and (k, dtype, codec) != (None, None, None):
+        raise InputError(
+            "--bytes-per-page chooses what is stored: give it without --k, --dtype and --codec"
+        )
     if (to / "manifest.json").exists():
         index = glie.Index.open(to)
+        if bytes_per_page is not None and not index.codec.is_for(bytes_per_page):
+            raise InputError(
+                f"{to}: its pages are not stored in {bytes_per_page} bytes each; make a new index, "
+                "or a smaller one of this with `glie shrink`"
+            )
         if k is not None and k != index.codec.k:
             raise InputError(
                 f"{to}: it stores k={index.codec.k} vectors a page, not {k}; make a new index for "
@@ -107,9 +126,13 @@ def index(
         glie.Codec(k, dtype=dtype)  # and so does a wrong setting
         engine = load_encoder(encoder)
         entry = {"name": engine.name, "revision": engine.revision}
-        chosen = chosen or glie.Codec.shipped(entry) or glie.Codec()
-        chosen = chosen if k is None else chosen.at(k)
-        chosen = chosen if dtype is None else chosen.stored_as(dtype)
+        if (k, dtype, codec) == (None, None, None):
+            budget = BYTES_PER_PAGE if bytes_per_page is None else bytes_per_page
+            chosen = glie.Codec.for_encoder(entry, budget)
+        else:
+            chosen = chosen or glie.Codec.shipped(entry) or glie.Codec()
+            chosen = chosen if k is None else chosen.at(k)
+            chosen = chosen if dtype is None else chosen.stored_as(dtype)
         index = glie.Index.create(to, chosen, encoder=entry)
     _ingest(index, engine, documents, keep_images, ocr, as_json)
 
@@ -218,6 +241,9 @@ def info(
 
 def _codec_line(index: glie.Index, facts: glie.IndexInfo) -> str:
     line = f"k = {facts.k}" + (f", D = {facts.dim}" if facts.dim else "") + f", {facts.dtype}"
+    if facts.words:
+        moved = f", {facts.displaced} of them displaced" if facts.displaced else ""
+        return f"{line}, and at most {count(facts.words, 'word')} a page{moved}"
     if index.codec.refiner is None:
         return f"{line}, normalised k-means"
     stages = "fitted, two stages" if index.codec.decoder else "fitted, one stage"

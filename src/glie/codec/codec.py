@@ -121,6 +121,11 @@ class Codec:
             return None
         return with_steps(self.fitted.decoder, budget.step)
 
+    def is_for(self, bytes_per_page: int) -> bool:
+        """Whether it is what a budget of so many bytes a page chooses."""
+        book = self.codebook
+        return book is not None and self.config == config_for(bytes_per_page, book.dim, len(book))
+
     def same_as(self, other: Codec) -> bool:
         """Whether two codecs give the same codes and regenerate the same pages."""
         from glie.codec.store import to_files
@@ -210,6 +215,16 @@ class Codec:
                 f"{self.encoder['revision']}), not {encoder['name']!r} (revision "
                 f"{encoder['revision']}); use that one, or fit a codec for this (`glie fit`)"
             )
+
+    @classmethod
+    def for_encoder(cls, encoder: Mapping[str, Any] | None, bytes_per_page: int) -> Codec:
+        """The codec of a budget for an encoder (name and revision, None where it is not known):
+        with the codebook that comes with glie if that is its, else one that adapts to the first
+        pages."""
+        made_for = Codebook.shipped().encoder
+        known = encoder is not None and made_for is not None and same_encoder(made_for, encoder)
+        more: dict[str, Any] = {} if known else {"adapt": True}
+        return cls(bytes_per_page=bytes_per_page, **more)
 
     @classmethod
     def shipped(cls, encoder: Mapping[str, Any]) -> Codec | None:

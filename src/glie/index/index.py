@@ -40,6 +40,8 @@ class IndexInfo:
     k: int
     dim: int | None
     dtype: str  # of the stored vectors
+    words: int  # of a codebook that a page keeps, at most
+    displaced: int  # of these, at most, those that also tell a direction
     encoder: str | None
     code_bytes_per_page: int | None  # measured; None while there is none
     bytes: int  # of everything in the folder
@@ -159,6 +161,8 @@ class Index:
             k=self.codec.k,
             dim=dim,
             dtype=self.codec.dtype,
+            words=self.codec.config.words,
+            displaced=self.codec.config.displaced,
             encoder=None if manifest.encoder is None else manifest.encoder["name"],
             code_bytes_per_page=round(code_bytes / stored) if stored else None,
             bytes=self._folder.size(),
