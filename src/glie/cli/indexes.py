@@ -195,7 +195,7 @@ def info(
     index = glie.Index.open(index_path)
     facts = index.info()
     known = known_documents(index)
-    lean = facts.bytes - facts.image_bytes - facts.codec_bytes
+    lean = facts.lean_bytes
     per_page = lean / facts.pages if facts.pages else None
     ratio = facts.uncompressed_bytes / lean if facts.pages else None
     if as_json:
