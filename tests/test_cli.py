@@ -154,6 +154,20 @@ def test_a_budget_in_bytes(run: Run, documents: Path) -> None:
     assert done["cost"]["pages_regenerated"] == 3
 
 
+def test_shrink(run: Run, documents: Path) -> None:
+    run("index", "reports", "--to", "x.glie", "--keep-images")
+    asked = ("shrink", "x.glie", "--bytes-per-page", 260, "--to")
+    done = run(*asked, "y.glie")
+    assert (done.code, done.err) == (0, "")
+    assert "now: k = 4, D = 128, int2, and at most 52 words a page" in done.out
+    found = run(*asked, "z.glie", "--json").json
+    assert (found["index"], found["pages"]) == ("z.glie", 3)
+    assert found["bytes"] < found["bytes_before"]
+    assert run("search", "y.glie", "vacation days", "--json").json["hits"][0]["id"] == "b.pdf#1"
+    assert glie.Index.open("y.glie").image("b.pdf#1") == glie.Index.open("x.glie").image("b.pdf#1")
+    assert run("add", "y.glie", "reports", "--json").json["documents_unchanged"] == 2
+
+
 def test_vectors_a_page_as_before(run: Run, documents: Path) -> None:
     run("index", "reports", "--to", "x.glie", "--k", 4)
     found = run("info", "x.glie", "--json").json
@@ -238,6 +252,14 @@ def test_scans_without_ocr_are_counted(run: Run, documents: Path) -> None:
         ),
         (["index", "reports", "--to", "reports"], "reports: not empty and not an index"),
         (["add", "reports", "reports"], "reports: is not an index"),
+        (
+            ["shrink", "x.glie", "--to", "y.glie", "--bytes-per-page", "520"],
+            "bytes_per_page: 520 hold as much as is stored already; expected fewer",
+        ),
+        (
+            ["shrink", "x.glie", "--to", "reports", "--bytes-per-page", "260"],
+            "reports: already there; choose another name",
+        ),
         (["delete", "x.glie", "c.pdf"], "c.pdf: neither a document nor a page in "),
         (["search", "x.glie", "  "], "the question is empty"),
         (["search", "plain.glie", "a"], "it does not name the encoder"),
@@ -563,7 +585,7 @@ def test_geometry_of_bad_files(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "verb",
     [
-        *("index", "add", "search", "delete", "compact", "info", "fit"),
+        *("index", "add", "search", "delete", "compact", "shrink", "info", "fit", "plan"),
         *("evaluate", "geometry", "light-colpali"),
     ],
 )

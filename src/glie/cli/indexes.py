@@ -14,7 +14,16 @@ import typer
 import glie
 from glie.cli.shared import IndexPath, Json, encoder_of, load_encoder, named_codec
 from glie.errors import InputError
-from glie.terminal import errors, fail, output, print_ingest, print_json, progress_bar, size
+from glie.terminal import (
+    errors,
+    fail,
+    output,
+    print_ingest,
+    print_json,
+    progress_bar,
+    size,
+    status_line,
+)
 from glie.wording import count, listing
 
 if TYPE_CHECKING:
@@ -182,6 +191,33 @@ def compact(index_path: IndexPath, as_json: Json = False) -> None:
         print_json({"pages": after.pages, "bytes_before": before.bytes, "bytes": after.bytes})
     else:
         print(f"{size(before.bytes)} before, {size(after.bytes)} now")
+
+
+def shrink(
+    index_path: IndexPath,
+    bytes_per_page: Annotated[
+        int, typer.Option(metavar="BYTES", help="What a page may take on disk.")
+    ],
+    to: Annotated[Path, typer.Option("--to", metavar="SMALLER", help="The index folder to make.")],
+    as_json: Json = False,
+) -> None:
+    """Make a smaller index of one that is there, without reading its documents again.
+
+    It is made of what is stored, so it keeps a little less than an index made of the documents
+    with that budget. The one that is there stays as it is.
+
+    glie shrink reports.glie --bytes-per-page 260 --to small.glie
+    """
+    index = glie.Index.open(index_path)
+    with status_line("shrinking") as say:
+        made = index.shrunk(to, bytes_per_page=bytes_per_page, progress=say)
+    before, after = index.info(), made.info()
+    if as_json:
+        sizes = {"bytes_before": before.bytes, "bytes": after.bytes}
+        each = after.lean_bytes / after.pages
+        print_json({"index": str(to), "pages": after.pages, **sizes, "bytes_per_page": each})
+    else:
+        print(f"{size(before.bytes)} before, {size(after.bytes)} now: {_codec_line(made, after)}")
 
 
 def info(
