@@ -131,12 +131,48 @@ def test_add_delete_compact_info(run: Run, documents: Path) -> None:
     )
     assert run("compact", "x.glie").code == 0
     after = run("info", "x.glie", "--json").json
-    assert (after["pages"], after["deleted"], after["k"], after["dim"]) == (2, 0, 4, 128)
-    assert after["code_bytes_per_page"] == 1040
+    assert (after["pages"], after["deleted"], after["k"], after["dim"]) == (2, 0, 8, 128)
+    assert (after["dtype"], after["words"], after["displaced"]) == ("int2", 115, 0)
+    assert after["code_bytes_per_page"] < 520
     assert after["encoder"] == "minilm"
     shown = run("info", "x.glie", "--documents").out
     assert "2 in 2 documents" in shown
     assert "1 b.pdf" in shown
+
+
+def test_a_budget_in_bytes(run: Run, documents: Path) -> None:
+    asked = ("index", "reports", "--to", "x.glie")
+    assert run(*asked, "--bytes-per-page", 260).code == 0
+    assert run(*asked).code == 0  # the index knows its budget
+    assert run(*asked, "--bytes-per-page", 260).code == 0
+    codec = glie.Index.open("x.glie").codec
+    assert codec.same_as(glie.Codec(bytes_per_page=260))
+    shown = run("info", "x.glie").out
+    assert "k = 4, D = 128, int2, and at most 52 words a page" in shown
+    done = run("search", "x.glie", "vacation days", "--json").json
+    assert done["hits"][0]["id"] == "b.pdf#1"
+    assert done["cost"]["pages_regenerated"] == 3
+
+
+def test_shrink(run: Run, documents: Path) -> None:
+    run("index", "reports", "--to", "x.glie", "--keep-images")
+    asked = ("shrink", "x.glie", "--bytes-per-page", 260, "--to")
+    done = run(*asked, "y.glie")
+    assert (done.code, done.err) == (0, "")
+    assert "now: k = 4, D = 128, int2, and at most 52 words a page" in done.out
+    found = run(*asked, "z.glie", "--json").json
+    assert (found["index"], found["pages"]) == ("z.glie", 3)
+    assert found["bytes"] < found["bytes_before"]
+    assert run("search", "y.glie", "vacation days", "--json").json["hits"][0]["id"] == "b.pdf#1"
+    assert glie.Index.open("y.glie").image("b.pdf#1") == glie.Index.open("x.glie").image("b.pdf#1")
+    assert run("add", "y.glie", "reports", "--json").json["documents_unchanged"] == 2
+
+
+def test_vectors_a_page_as_before(run: Run, documents: Path) -> None:
+    run("index", "reports", "--to", "x.glie", "--k", 4)
+    found = run("info", "x.glie", "--json").json
+    assert (found["k"], found["dtype"], found["code_bytes_per_page"]) == (4, "bf16", 1040)
+    assert glie.Index.open("x.glie").codec.fitted is not None
 
 
 def test_numbers_in_fewer_bits(run: Run, documents: Path) -> None:
@@ -184,15 +220,27 @@ def test_scans_without_ocr_are_counted(run: Run, documents: Path) -> None:
         ),
         (
             ["index", "reports", "--to", "x.glie", "--k", "7"],
-            "it stores k=4 vectors a page, not 7",
+            "it stores k=8 vectors a page, not 7",
+        ),
+        (
+            ["index", "reports", "--to", "x.glie", "--bytes-per-page", "260"],
+            "x.glie: its pages are not stored in 260 bytes each; make a new index",
+        ),
+        (
+            ["index", "reports", "--to", "y.glie", "--bytes-per-page", "0"],
+            "bytes_per_page: found 0, at least 65 are needed at D = 128",
+        ),
+        (
+            ["index", "reports", "--to", "y.glie", "--bytes-per-page", "260", "--dtype", "int2"],
+            "--bytes-per-page chooses what is stored: give it without --k, --dtype and --codec",
         ),
         (
             ["index", "reports", "--to", "y.glie", "--k", "99999"],
             "codec setting k: expected a whole number",
         ),
         (
-            ["index", "reports", "--to", "x.glie", "--dtype", "int2"],
-            "it stores numbers in bf16, not int2; make a new index",
+            ["index", "reports", "--to", "x.glie", "--dtype", "int4"],
+            "it stores numbers in int2, not int4; make a new index",
         ),
         (
             ["index", "reports", "--to", "y.glie", "--dtype", "int3"],
@@ -204,6 +252,14 @@ def test_scans_without_ocr_are_counted(run: Run, documents: Path) -> None:
         ),
         (["index", "reports", "--to", "reports"], "reports: not empty and not an index"),
         (["add", "reports", "reports"], "reports: is not an index"),
+        (
+            ["shrink", "x.glie", "--to", "y.glie", "--bytes-per-page", "520"],
+            "bytes_per_page: 520 hold as much as is stored already; expected fewer",
+        ),
+        (
+            ["shrink", "x.glie", "--to", "reports", "--bytes-per-page", "260"],
+            "reports: already there; choose another name",
+        ),
         (["delete", "x.glie", "c.pdf"], "c.pdf: neither a document nor a page in "),
         (["search", "x.glie", "  "], "the question is empty"),
         (["search", "plain.glie", "a"], "it does not name the encoder"),
@@ -544,7 +600,7 @@ def test_geometry_of_bad_files(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "verb",
     [
-        *("index", "add", "search", "delete", "compact", "info", "fit"),
+        *("index", "add", "search", "delete", "compact", "shrink", "info", "fit", "plan"),
         *("evaluate", "geometry", "light-colpali"),
     ],
 )

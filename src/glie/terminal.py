@@ -277,7 +277,7 @@ def print_ingest(report: Report, facts: glie.IndexInfo, seconds: float) -> None:
     read = f" ({report.pages_by_ocr} read by OCR)" if report.pages_by_ocr else ""
     rate = f", {report.pages_added / seconds:.1f} a second" if report.pages_added else ""
     print(f"{', '.join(parts)}: {count(report.pages_added, 'page')}{read} in {seconds:.1f} s{rate}")
-    lean = facts.bytes - facts.image_bytes - facts.codec_bytes
+    lean = facts.lean_bytes
     if facts.pages:
         print(
             f"the index holds {count(facts.pages, 'page')} in {size(lean)}, "

@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 
 import glie
+from glie.codec.adapt import fits
+from glie.codec.codebook import Codebook
 from glie.encoders import load_encoder
 
 
@@ -18,11 +20,19 @@ def test_the_shipped_codec() -> None:
     assert codec.fitted is not None
     assert {budget.k for budget in codec.fitted.budgets} == {2, 4, 8, 16, 32, 64}
     folder = Path(glie.__file__).parent / "codec" / "shipped"
-    assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) <= 2_000_000
+    assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) <= 6_000_000
     text = "Capital expenditure in 2018 was 1,577 million dollars, most of it for new stores."
     pages = glie.Pages(encoder.encode_pages([text]))
     made = codec.regenerate(codec.compress(pages))
     np.testing.assert_array_equal(made.lengths, pages.lengths)
+
+
+def test_the_codebook_is_that_of_the_embedded_encoder() -> None:
+    encoder = load_encoder()
+    book = Codebook.shipped()
+    assert book.encoder == {"name": encoder.name, "revision": encoder.revision}
+    text = "The library opens at nine, and children under twelve need a library card of their own."
+    assert fits(book, glie.Pages(encoder.encode_pages([text] * 3)))
 
 
 def test_another_revision_has_none() -> None:

@@ -21,6 +21,7 @@ VERBS = (
     search.search,
     indexes.delete,
     indexes.compact,
+    indexes.shrink,
     indexes.info,
     fit.fit,
     measure.evaluate,

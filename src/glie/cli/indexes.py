@@ -14,7 +14,16 @@ import typer
 import glie
 from glie.cli.shared import IndexPath, Json, encoder_of, load_encoder, named_codec
 from glie.errors import InputError
-from glie.terminal import errors, fail, output, print_ingest, print_json, progress_bar, size
+from glie.terminal import (
+    errors,
+    fail,
+    output,
+    print_ingest,
+    print_json,
+    progress_bar,
+    size,
+    status_line,
+)
 from glie.wording import count, listing
 
 if TYPE_CHECKING:
@@ -22,6 +31,7 @@ if TYPE_CHECKING:
     from glie.ingest import Report
 
 DONE_WITH_PROBLEMS = 3  # the exit code when some files could not be read
+BYTES_PER_PAGE = 520  # unless told
 
 Documents = Annotated[
     list[Path],
@@ -41,12 +51,21 @@ Ocr = Annotated[
 def index(
     documents: Documents,
     to: Annotated[Path, typer.Option("--to", metavar="INDEX", help="The index folder to make.")],
+    bytes_per_page: Annotated[
+        int | None,
+        typer.Option(
+            metavar="BYTES",
+            help="What a page may take on disk; `glie plan` tells what is kept. Instead of --k, "
+            "--dtype and --codec.",
+            show_default=str(BYTES_PER_PAGE),
+        ),
+    ] = None,
     k: Annotated[
         int | None,
         typer.Option(
             help="Vectors stored a page, 260 bytes each in bf16: 4 for a kilobyte, 16 for dense "
             "pages.",
-            show_default="4, or the codec's",
+            show_default="4 with --dtype or --codec, or the codec's",
         ),
     ] = None,
     dtype: Annotated[
@@ -56,7 +75,7 @@ def index(
             help="What their numbers are stored in: bf16, or a half, a quarter, an eighth or a "
             "sixteenth of it, int8, int4, int2 or int1. The fewer bits, the more vectors (--k) in "
             "the same space.",
-            show_default="bf16, or the codec's",
+            show_default="bf16 with --k or --codec, or the codec's",
         ),
     ] = None,
     encoder: Annotated[
@@ -71,7 +90,7 @@ def index(
         typer.Option(
             metavar="CODEC",
             help="A folder from `glie fit`, or free for normalised k-means.",
-            show_default="the one that ships for the encoder, else free",
+            show_default="with --k or --dtype the one that ships for the encoder, else free",
         ),
     ] = None,
     keep_images: KeepImages = False,
@@ -82,8 +101,17 @@ def index(
 
     Files that cannot be read are listed at the end, the rest is indexed, and the exit code is 3.
     """
+    if bytes_per_page is not None and (k, dtype, codec) != (None, None, None):
+        raise InputError(
+            "--bytes-per-page chooses what is stored: give it without --k, --dtype and --codec"
+        )
     if (to / "manifest.json").exists():
         index = glie.Index.open(to)
+        if bytes_per_page is not None and bytes_per_page != index.codec.config.bytes_per_page:
+            raise InputError(
+                f"{to}: its pages are not stored in {bytes_per_page} bytes each; make a new index, "
+                "or a smaller one of this with `glie shrink`"
+            )
         if k is not None and k != index.codec.k:
             raise InputError(
                 f"{to}: it stores k={index.codec.k} vectors a page, not {k}; make a new index for "
@@ -107,9 +135,13 @@ def index(
         glie.Codec(k, dtype=dtype)  # and so does a wrong setting
         engine = load_encoder(encoder)
         entry = {"name": engine.name, "revision": engine.revision}
-        chosen = chosen or glie.Codec.shipped(entry) or glie.Codec()
-        chosen = chosen if k is None else chosen.at(k)
-        chosen = chosen if dtype is None else chosen.stored_as(dtype)
+        if (k, dtype, codec) == (None, None, None):
+            budget = BYTES_PER_PAGE if bytes_per_page is None else bytes_per_page
+            chosen = glie.Codec(bytes_per_page=budget)
+        else:
+            chosen = chosen or glie.Codec.shipped(entry) or glie.Codec()
+            chosen = chosen if k is None else chosen.at(k)
+            chosen = chosen if dtype is None else chosen.stored_as(dtype)
         index = glie.Index.create(to, chosen, encoder=entry)
     _ingest(index, engine, documents, keep_images, ocr, as_json)
 
@@ -161,6 +193,33 @@ def compact(index_path: IndexPath, as_json: Json = False) -> None:
         print(f"{size(before.bytes)} before, {size(after.bytes)} now")
 
 
+def shrink(
+    index_path: IndexPath,
+    bytes_per_page: Annotated[
+        int, typer.Option(metavar="BYTES", help="What a page may take on disk.")
+    ],
+    to: Annotated[Path, typer.Option("--to", metavar="SMALLER", help="The index folder to make.")],
+    as_json: Json = False,
+) -> None:
+    """Make a smaller index of one that is there, without reading its documents again.
+
+    It is made of what is stored, so it keeps a little less than an index made of the documents
+    with that budget. The one that is there stays as it is.
+
+    glie shrink reports.glie --bytes-per-page 260 --to small.glie
+    """
+    index = glie.Index.open(index_path)
+    with status_line("shrinking") as say:
+        made = index.shrunk(to, bytes_per_page=bytes_per_page, progress=say)
+    before, after = index.info(), made.info()
+    if as_json:
+        sizes = {"bytes_before": before.bytes, "bytes": after.bytes}
+        each = after.lean_bytes / after.pages
+        print_json({"index": str(to), "pages": after.pages, **sizes, "bytes_per_page": each})
+    else:
+        print(f"{size(before.bytes)} before, {size(after.bytes)} now: {_codec_line(made, after)}")
+
+
 def info(
     index_path: IndexPath,
     documents: Annotated[bool, typer.Option("--documents", help="List the documents.")] = False,
@@ -172,7 +231,7 @@ def info(
     index = glie.Index.open(index_path)
     facts = index.info()
     known = known_documents(index)
-    lean = facts.bytes - facts.image_bytes - facts.codec_bytes
+    lean = facts.lean_bytes
     per_page = lean / facts.pages if facts.pages else None
     ratio = facts.uncompressed_bytes / lean if facts.pages else None
     if as_json:
@@ -218,6 +277,9 @@ def info(
 
 def _codec_line(index: glie.Index, facts: glie.IndexInfo) -> str:
     line = f"k = {facts.k}" + (f", D = {facts.dim}" if facts.dim else "") + f", {facts.dtype}"
+    if facts.words:
+        moved = f", {facts.displaced} of them displaced" if facts.displaced else ""
+        return f"{line}, and at most {count(facts.words, 'word')} a page{moved}"
     if index.codec.refiner is None:
         return f"{line}, normalised k-means"
     stages = "fitted, two stages" if index.codec.decoder else "fitted, one stage"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 
 from glie.codec.anchors import anchor, cluster
@@ -46,7 +48,8 @@ def settled(pages: Pages, bytes_per_page: int, *, more: bool) -> tuple[CodecConf
     book = fit_codebook(rest, words, word_share=WORD_SHARE, notes={"adapted_to": len(pages)})
     # on a few pages even the smallest codebook weighs more than its share
     left = bytes_per_page if more else bytes_per_page - len(book.to_bytes()) // len(pages)
-    return config_for(max(left, least_bytes(dim, len(book))), dim, len(book)), book
+    config = config_for(max(left, least_bytes(dim, len(book))), dim, len(book))
+    return dataclasses.replace(config, bytes_per_page=bytes_per_page), book
 
 
 def _rest(pages: Pages) -> Floats:

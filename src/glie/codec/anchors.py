@@ -22,6 +22,11 @@ SMALLEST_NORM = 1e-4  # below it, the direction of a mean of float32 vectors is 
 def cluster(pages: Pages, config: CodecConfig) -> Clusters:
     """Raw k-means of every page."""
     check_lengths(pages)
+    return clusters_of(pages, config)
+
+
+def clusters_of(pages: Pages, config: CodecConfig) -> Clusters:
+    """The same for sets of rows of any length and of any size."""
     return kmeans(
         pages.vectors,
         pages.offsets,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from glie.codec.config import CodecConfig
 from glie.codec.evidence import most_evidence
 from glie.errors import InputError
-from glie.kernels.quantize import row_bytes
+from glie.kernels.quantize import BFLOAT16, DTYPES, row_bytes
 
 OVERHEAD = 26  # bytes a page of what is not its code: id, metadata, and its share of the folder
 ANCHOR_TYPE = "int2"
@@ -16,34 +18,63 @@ MOST_WORDS = 128  # not displaced: more of them give a page more chances to scor
 
 def config_for(bytes_per_page: int, dim: int, words: int) -> CodecConfig:
     """The settings for pages of so many bytes on disk, with a codebook of so many words."""
-    unsettled_config(bytes_per_page)
-    room = bytes_per_page - OVERHEAD
-    anchor = row_bytes(dim, ANCHOR_TYPE) + 1  # and its count
+    room = _room(bytes_per_page)
+    anchor = vector_bytes(dim, ANCHOR_TYPE)
     k = max((n for n in ANCHORS if n * anchor <= ANCHOR_SHARE * room), default=1)
 
     def fits(count: int, displaced: int = 0) -> bool:
         return k * anchor + 2 + most_evidence(k, words, dim, count, displaced) <= room
 
     if not fits(1):
-        raise InputError(
-            f"bytes_per_page: found {bytes_per_page}, at least {least_bytes(dim, words)} are "
-            f"needed at D = {dim}"
-        )
+        raise _too_few(bytes_per_page, least_bytes(dim, words), dim)
     count = max(n for n in range(1, min(MOST_WORDS, k * words) + 1) if fits(n))
     displaced = max(n for n in range(count + 1) if fits(count, n))
     while displaced == count < k * words and fits(count + 1, count + 1):
         count = displaced = count + 1
-    return CodecConfig(k=k, dtype=ANCHOR_TYPE, words=count, displaced=displaced)
+    return CodecConfig(
+        k=k, dtype=ANCHOR_TYPE, words=count, displaced=displaced, bytes_per_page=bytes_per_page
+    )
 
 
 def least_bytes(dim: int, words: int) -> int:
     """The smallest budget: one anchor and one word."""
-    return OVERHEAD + row_bytes(dim, ANCHOR_TYPE) + 3 + most_evidence(1, words, dim, 1, 0)
+    return OVERHEAD + vector_bytes(dim, ANCHOR_TYPE) + 2 + most_evidence(1, words, dim, 1, 0)
 
 
 def unsettled_config(bytes_per_page: int) -> CodecConfig:
     """Nothing but the budget: all else is chosen when pages are seen."""
+    _room(bytes_per_page)
+    return CodecConfig(bytes_per_page=bytes_per_page, adapt=True)
+
+
+def reduced(config: CodecConfig, bytes_per_page: int, dim: int, *, sizes: bool) -> CodecConfig:
+    """Settings without words, made to fit: of the vectors as many as there is room for in 2 bits
+    a number, and then the most bits in which there is room for these. More vectors in 1 bit, or
+    fewer in 4, were measured to keep less."""
+    room = _room(bytes_per_page)
+    types = DTYPES[DTYPES.index(config.dtype) :]  # bits that are not there cannot come back
+    fitting = {dtype: room // vector_bytes(dim, dtype, sizes=sizes) for dtype in types}
+    k = min(config.k, max(1, fitting.get(ANCHOR_TYPE, fitting[types[-1]])))
+    for dtype in types:
+        if fitting[dtype] >= k:
+            return dataclasses.replace(config, k=k, dtype=dtype)
+    least = OVERHEAD + vector_bytes(dim, types[-1], sizes=sizes)
+    raise _too_few(bytes_per_page, least, dim)
+
+
+def vector_bytes(dim: int, dtype: str, *, sizes: bool = False) -> int:
+    """The bytes of a stored vector with its norm and its count, of which a norm and an exact
+    count are stored where `sizes` are needed, and in bfloat16."""
+    beside = 4 if dtype == BFLOAT16 else 3 if sizes else 1
+    return row_bytes(dim, dtype) + beside
+
+
+def _room(bytes_per_page: int) -> int:
     whole = isinstance(bytes_per_page, int) and not isinstance(bytes_per_page, bool)
     if not whole or bytes_per_page < 1:
         raise InputError(f"bytes_per_page: expected a whole number, found {bytes_per_page!r}")
-    return CodecConfig(bytes_per_page=bytes_per_page)
+    return bytes_per_page - OVERHEAD
+
+
+def _too_few(found: int, least: int, dim: int) -> InputError:
+    return InputError(f"bytes_per_page: found {found}, at least {least} are needed at D = {dim}")

@@ -63,8 +63,7 @@ class Codec:
             else:
                 book = codebook or Codebook.shipped()
                 config = config_for(bytes_per_page, book.dim, len(book))
-                if adapt is None and codebook is None:
-                    config = dataclasses.replace(config, bytes_per_page=bytes_per_page)
+                config = dataclasses.replace(config, adapt=adapt is None and codebook is None)
                 codebook = book
         given = {name: value for name, value in (("k", k), ("dtype", dtype)) if value is not None}
         for name, value in given.items():
@@ -158,7 +157,7 @@ class Codec:
     @property
     def adapts(self) -> bool:
         """Whether it may choose again, and make a codebook, when it sees the pages to store."""
-        return self.config.bytes_per_page > 0
+        return self.config.adapt
 
     def suited_to(self, pages: Pages, *, more: bool = False) -> Codec:
         """What to store these pages with: this codec, or where it has no codebook that fits them,

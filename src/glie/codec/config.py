@@ -44,6 +44,8 @@ class CodecConfig:
                     f"codec setting {name}: expected a whole number from {low} to {high}, "
                     f"found {value!r}"
                 )
+        if not isinstance(self.adapt, bool):
+            raise InputError(f"codec setting adapt: expected true or false, found {self.adapt!r}")
         if self.dtype not in DTYPES:
             raise InputError(
                 f"codec setting dtype: expected one of {', '.join(DTYPES)}, found {self.dtype!r}"
@@ -52,7 +54,7 @@ class CodecConfig:
     def to_dict(self) -> dict[str, Any]:
         """The settings; those that came later go without saying where they are as it was before."""
         settings = dataclasses.asdict(self)
-        for name in ("dtype", "words", "displaced", "bytes_per_page"):
+        for name in ("dtype", "words", "displaced", "bytes_per_page", "adapt"):
             if settings[name] == getattr(type(self), name):
                 del settings[name]
         return settings

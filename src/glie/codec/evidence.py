@@ -9,6 +9,8 @@ chances to score by accident.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
@@ -28,6 +30,7 @@ from glie.pages import Pages
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
 
 DISPLACEMENT_TYPE = "int1"
 DISPLACEMENT = np.float32(0.5)  # how far a displaced vector moves before it is projected back
@@ -56,20 +59,31 @@ def _blob(
     chosen = most_needed(rows @ members.T, len(anchors))[:symbols] - len(anchors)
     universe = len(anchors) * len(book)
     data = pack_set(distinct[chosen], universe)
-    parts = [_count_bytes(len(chosen)), data.tobytes()]
-    if displaced:
-        unpacked = unpack_set(data, len(chosen), universe)
-        assert unpacked is not None
-        kept = np.searchsorted(distinct, unpacked[0][:displaced])
-        sums = np.zeros((len(distinct), rows.shape[1]), np.float32)
-        np.add.at(sums, owner, rows)
-        away = _unit(sums[kept]) - members[len(anchors) + kept]
-        parts.append(pack(_unit(away), DISPLACEMENT_TYPE).tobytes())
-    return b"".join(parts)
+    unpacked = unpack_set(data, len(chosen), universe)
+    assert unpacked is not None
+    kept = np.searchsorted(distinct, unpacked[0][:displaced])
+    sums = np.zeros((len(distinct), rows.shape[1]), np.float32)
+    np.add.at(sums, owner, rows)
+    away = _unit(sums[kept]) - members[len(anchors) + kept]
+    return blob_of(len(chosen), data, pack(_unit(away), DISPLACEMENT_TYPE))
 
 
-def rebuilt(codes: Codes, book: Codebook, displaced: int) -> Pages:
-    """The set that is scored: the anchors of every page, then the vectors of its symbols."""
+def blob_of(count: int, symbols: Bytes, directions: Bytes) -> bytes:
+    """A page's evidence, of so many symbols: the packed set, and the directions of the first."""
+    return _count_bytes(count) + symbols.tobytes() + directions.tobytes()
+
+
+class Evidence(NamedTuple):
+    """The evidence of some pages as it is stored, taken apart."""
+
+    symbols: Ints  # of all pages, end to end
+    bounds: Ints  # (P + 1,): where those of each page begin
+    moved: Ints  # (P,): how many of these, the first, have a direction
+    directions: Bytes  # of all pages, end to end, a row each
+
+
+def read_evidence(codes: Codes, book: Codebook, displaced: int) -> Evidence:
+    """The reverse of `evidence_of`; raises CorruptIndexError unless it can be."""
     blobs = codes.evidence
     assert blobs is not None
     counts, heads = _counts(blobs)
@@ -83,10 +97,17 @@ def rebuilt(codes: Codes, book: Codebook, displaced: int) -> Pages:
         raise CorruptIndexError(
             "the evidence of a page is not a set of codewords; verify the index"
         )
+    at = _ranges(blobs.offsets[:-1] + heads + taken, moved * width)
+    return Evidence(symbols, bounds, moved, blobs.data[at].reshape(-1, width))
+
+
+def rebuilt(codes: Codes, book: Codebook, displaced: int) -> Pages:
+    """The set that is scored: the anchors of every page, then the vectors of its symbols."""
+    symbols, bounds, moved, directions = read_evidence(codes, book, displaced)
+    used = np.count_nonzero(codes.counts, axis=1)
     vectors, offsets = rebuild(codes.vectors, used, book.words, book.shares, symbols, bounds)
-    if moved.any():
-        at = _ranges(blobs.offsets[:-1] + heads + taken, moved * width)
-        away = unpack(blobs.data[at].reshape(-1, width), DISPLACEMENT_TYPE, codes.dim)
+    if len(directions):
+        away = unpack(directions, DISPLACEMENT_TYPE, codes.dim)
         rows = _ranges(offsets[:-1] + used, moved)
         vectors[rows] = _unit(vectors[rows] + DISPLACEMENT * away)
     return Pages.packed(vectors, offsets, codes.ids)

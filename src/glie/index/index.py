@@ -6,8 +6,9 @@ import contextlib
 import dataclasses
 import itertools
 import os
+import shutil
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +16,8 @@ import numpy as np
 
 from glie.codec.codec import Codec
 from glie.codec.fitted import encoder_entry
-from glie.errors import IdError, InputError, VectorError
+from glie.codec.shrink import shrunk, smaller
+from glie.errors import IdError, IndexFolderError, InputError, VectorError
 from glie.index.folder import Folder, Manifest
 from glie.index.format import StoredCodes, tombstone_bytes
 from glie.index.snapshot import Snapshot, distinct
@@ -41,6 +43,8 @@ class IndexInfo:
     k: int
     dim: int | None
     dtype: str  # of the stored vectors
+    words: int  # of a codebook that a page keeps, at most
+    displaced: int  # of these, at most, those that also tell a direction
     encoder: str | None
     code_bytes_per_page: int | None  # measured; None while there is none
     bytes: int  # of everything in the folder
@@ -48,6 +52,14 @@ class IndexInfo:
     codec_bytes: int  # of these, the fitted codec: the same for any number of pages
     vectors: int  # that the pages had before compression; rounded where counts are
     uncompressed_bytes: int  # those vectors at 2 bytes a number
+
+    @property
+    def lean_bytes(self) -> int:
+        """Of everything that grows with the pages: without the codec, and without pictures."""
+        return self.bytes - self.image_bytes - self.codec_bytes
+
+
+PAGES_PER_SHRINK = 64  # at a time: their anchors are spread out to as many vectors as they had
 
 
 FIRST_PAGES = 500  # that are held in memory, for a codec to adapt to
@@ -163,6 +175,8 @@ class Index:
             k=self.codec.k,
             dim=dim,
             dtype=self.codec.dtype,
+            words=self.codec.config.words,
+            displaced=self.codec.config.displaced,
             encoder=None if manifest.encoder is None else manifest.encoder["name"],
             code_bytes_per_page=round(code_bytes / stored) if stored else None,
             bytes=self._folder.size(),
@@ -284,6 +298,51 @@ class Index:
                 writer.copy(state, number)
             writer.flush()
             self._commit(state, writer, [], set(), state.manifest.dim)
+
+    def shrunk(
+        self,
+        to: str | os.PathLike[str],
+        *,
+        bytes_per_page: int,
+        progress: Callable[[str], None] = lambda what: None,
+    ) -> Index:
+        """A new, smaller index of the same pages, made of what is stored: neither the encoder nor
+        the page vectors are needed. Ids, metadata and images are the same; this index is only
+        read. All pages are taken over, or none and nothing is left."""
+        if not len(self):
+            raise InputError(f"{self.path}: it holds no page; make a new index with that budget")
+        state, facts = self._state, self.info()
+        assert state.manifest.dim is not None
+        codec = smaller(self.codec, bytes_per_page, state.manifest.dim)
+        now = facts.lean_bytes / (facts.pages + facts.deleted)
+        if bytes_per_page >= now:
+            raise InputError(
+                f"bytes_per_page: found {bytes_per_page}, but a page of {self.path} takes "
+                f"{now:,.0f}; expected fewer"
+            )
+        if os.path.lexists(to):
+            raise IndexFolderError(f"{to}: already there; choose another name")
+        done = 0
+
+        def change(stored: StoredCodes) -> StoredCodes:
+            nonlocal done
+            codes = stored.read([str(page) for page in range(len(stored.counts))])
+            done += len(codes)
+            progress(f"{done:,} of {facts.pages:,} pages")
+            return StoredCodes.of(shrunk(codes, self.codec, codec))
+
+        made = Index.create(to, codec, encoder=self.encoder)
+        try:
+            with made._change() as empty:
+                writer = SegmentWriter(made._folder, empty.manifest.next_number)
+                for number in range(len(state.segments)):
+                    writer.copy(state, number, change=change, step=PAGES_PER_SHRINK)
+                writer.flush()
+                made._commit(empty, writer, [], set(), state.manifest.dim)
+        except BaseException:
+            shutil.rmtree(made.path, ignore_errors=True)
+            raise
+        return made
 
     def search(
         self,

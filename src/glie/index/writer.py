@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -67,15 +67,24 @@ class SegmentWriter:
         self.entries.append(entry)
         self._codes, self._records, self._images, self._bytes = [], [], [], 0
 
-    def copy(self, state: Snapshot, number: int, gone: Container[int] = ()) -> None:
-        """Take over the live pages of a stored segment, except those at the positions `gone`."""
+    def copy(
+        self,
+        state: Snapshot,
+        number: int,
+        gone: Container[int] = (),
+        *,
+        change: Callable[[StoredCodes], StoredCodes] = lambda codes: codes,
+        step: int = PAGES_PER_STEP,
+    ) -> None:
+        """Take over the live pages of a stored segment, except those at the positions `gone`,
+        with their codes as they are or changed, so many at a time."""
         segment, images = state.segments[number], state.images[number]
         first = int(state.bounds[number])
         rows = [row for row in state.live(number).tolist() if first + row not in gone]
-        for at in range(0, len(rows), PAGES_PER_STEP):
-            part = rows[at : at + PAGES_PER_STEP]
+        for at in range(0, len(rows), step):
+            part = rows[at : at + step]
             self.add(
-                segment.codes.take(np.array(part)),
+                change(segment.codes.take(np.array(part))),
                 [segment.line(row) for row in part],
                 [images.image(row) if images else None for row in part],
             )

@@ -1,0 +1,113 @@
+"""Smaller codes made of stored ones, without the pages.
+
+Anchors are merged: k-means of the stored ones, each as often as it stands for a vector, is k-means
+of the page as far as its anchors tell. Words that say where the vectors were around the old
+anchors are found anew around the merged ones; where the anchors stay, the words stay, the most
+needed of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+
+from glie.codec.anchors import MAX_VECTORS, anchor, clusters_of
+from glie.codec.budget import reduced
+from glie.codec.codec import Codec
+from glie.codec.codes import Blobs, Codes, quantised
+from glie.codec.config import CodecConfig
+from glie.codec.evidence import blob_of, evidence_of, read_evidence
+from glie.errors import InputError
+from glie.kernels.evidence import layers, most_needed, pack_set
+from glie.kernels.quantize import DTYPES
+from glie.pages import Pages
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int64]
+
+
+def smaller(source: Codec, bytes_per_page: int, dim: int) -> Codec:
+    """The codec for the pages of another in fewer bytes; it reads with the same codebook, or
+    regenerates with the same decoder."""
+    if source.codebook is None:
+        sizes = source.decoder is not None
+        config = reduced(source.config, bytes_per_page, dim, sizes=sizes)
+    else:
+        config = Codec(bytes_per_page=bytes_per_page, codebook=source.codebook).config
+        if config.k == source.k:  # a direction that was not stored cannot be found
+            displaced = min(config.displaced, source.config.displaced)
+            config = dataclasses.replace(config, displaced=displaced)
+    if _content(config) >= _content(source.config):
+        raise InputError(
+            f"bytes_per_page: {bytes_per_page} hold as much as is stored already; expected fewer"
+        )
+    return Codec(
+        config=config, fitted=source.fitted, cascade=source.cascade, codebook=source.codebook
+    )
+
+
+def _content(config: CodecConfig) -> tuple[int, int, int, int]:
+    """What grows with a budget, that first which shrinks last."""
+    return config.k, -DTYPES.index(config.dtype), config.words, config.displaced
+
+
+def shrunk(codes: Codes, source: Codec, target: Codec) -> Codes:
+    """The codes of one codec as those of a `smaller` one. A page gives the same code alone and in
+    any batch."""
+    book = target.codebook
+    anchors = merged(codes, target.config) if target.k < source.k else codes
+    if target.k < source.k or target.dtype != source.dtype:
+        anchors = quantised(anchors, target.dtype, sizes=target.decoder is not None)
+    if book is None:
+        return anchors
+    if target.k == source.k:
+        evidence = _cut(codes, source, target)
+    else:
+        settings = target.config
+        stored = source.regenerate(codes)
+        evidence = evidence_of(stored, anchors, book, settings.words, settings.displaced)
+    return dataclasses.replace(anchors, evidence=evidence)
+
+
+def merged(codes: Codes, config: CodecConfig) -> Codes:
+    """Codes of fewer anchors, not rounded yet."""
+    used = codes.counts > 0
+    means = codes.vectors[used] * codes.norms[used][:, None].astype(np.float32)
+    rows = np.repeat(means, codes.counts[used], axis=0)
+    offsets = np.concatenate([[0], np.cumsum(codes.counts.sum(axis=1, dtype=np.int64))])
+    pages = Pages.packed(rows, offsets, codes.ids)
+    clusters = clusters_of(pages, config)
+    # counts that were rounded up may add up to more than can be stored
+    return anchor(pages, clusters._replace(counts=clusters.counts.clip(max=MAX_VECTORS)))
+
+
+def _cut(codes: Codes, source: Codec, target: Codec) -> Blobs:
+    """The evidence of the same anchors with fewer words and directions."""
+    book, settings = target.codebook, target.config
+    assert book is not None
+    symbols, bounds, moved, directions = read_evidence(codes, book, source.config.displaced)
+    stored = source.regenerate(codes)
+    firsts = np.cumsum(moved) - moved
+    blobs = []
+    for page, rows in enumerate(stored):
+        mine = symbols[bounds[page] : bounds[page + 1]]
+        used = len(rows) - len(mine)
+        kept = _kept(rows, used, settings.words, settings.displaced)
+        own = directions[firsts[page] : firsts[page] + min(moved[page], settings.displaced)]
+        blobs.append(blob_of(len(kept), pack_set(mine[kept], used * len(book)), own))
+    return Blobs.of(blobs)
+
+
+def _kept(rows: Floats, used: int, words: int, displaced: int) -> Ints:
+    """Which words of a page stay, by place: the first layers whole, and of the layer that is cut
+    those that its stored rows need most. Words with a direction are the first of their layer, so
+    those whose direction stays are the first again."""
+    count = len(rows) - used
+    if count <= words:
+        return np.arange(count)
+    whole, last = next(layer for layer in layers(count) if layer[1] > words)
+    sure = max(whole, displaced)
+    order = most_needed(rows @ rows[: used + last].T, used + sure) - used
+    return np.concatenate([np.arange(sure), np.sort(order[: words - sure])])
