@@ -24,9 +24,8 @@ class CodecConfig:
     dtype: str = BFLOAT16
     words: int = 0  # codewords a page, at most: its evidence of where its vectors are
     displaced: int = 0  # of these, how many also say in which direction the vectors lie
-    bytes_per_page: int = (
-        0  # that all this is chosen for, and again when pages are seen; 0: it stays
-    )
+    bytes_per_page: int = 0  # that all this was chosen for; 0: it was not
+    adapt: bool = False  # whether it may be chosen again when the first pages are seen
 
     def __post_init__(self) -> None:
         for name, low, high in (
