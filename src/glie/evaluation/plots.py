@@ -127,6 +127,7 @@ def plot_quality(results: Results, path: str | os.PathLike[str]) -> None:
     figure = _figure(8, 5)
     axes = figure.subplots()
     ends: list[tuple[float, float, str, str]] = []
+    drawn: list[float] = []
     for method in results.methods:
         if method == ORACLE:
             continue  # it stores what `glie` does, and reads what nobody stored
@@ -141,6 +142,7 @@ def plot_quality(results: Results, path: str | os.PathLike[str]) -> None:
         thick = 2.2 if method in ("glie", SHIPPED) else 1.4
         axes.plot(sizes, scores, marker="o", markersize=4, linewidth=thick, color=COLOURS[method])
         ends.append((sizes[-1], scores[-1], TITLES[method], COLOURS[method]))
+        drawn += sizes
     _label_ends(axes, ends)
     ceiling = results.ceiling
     if ceiling is not None:
@@ -159,8 +161,8 @@ def plot_quality(results: Results, path: str | os.PathLike[str]) -> None:
     ]
     axes.set_xticks(ticks, [f"{tick:,.0f}" for tick in ticks])
     axes.set_xticks([], minor=True)
-    widest = max([ticks[-1], *(size for size, *_ in ends)])  # an adapted codebook may be heavy
-    axes.set_xlim(right=widest * (2.6 if len(ticks) > 1 else 4))
+    drawn += ticks
+    axes.set_xlim(min(drawn) / 1.1, max(drawn) * (2.6 if len(ticks) > 1 else 4))
     axes.set_xlabel("bytes a page", color=INK)
     axes.set_ylabel("nDCG@5, mean over sets", color=INK)
     _plain(axes)
