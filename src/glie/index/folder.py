@@ -22,7 +22,14 @@ import filelock
 
 from glie.codec.codec import Codec
 from glie.codec.fitted import encoder_entry
-from glie.codec.store import CONFIG, from_files, from_settings, settings_of, to_files
+from glie.codec.store import (
+    CONFIG,
+    from_files,
+    from_settings,
+    read_files,
+    settings_of,
+    to_files,
+)
 from glie.errors import (
     CorruptIndexError,
     IndexFolderError,
@@ -193,7 +200,7 @@ class Folder:
             if digest is None:
                 return from_settings(settings, str(self.path))
             folder = self.path / CODEC
-            files = {path.name: path.read_bytes() for path in folder.iterdir()}
+            files = read_files(folder)
             if digest != _codec_digest(files):
                 raise damaged(folder, "it is not the codec that the manifest names")
             return from_files(files, str(folder))
