@@ -25,6 +25,7 @@ VERBS = (
     indexes.info,
     fit.fit,
     measure.evaluate,
+    measure.plan,
     measure.geometry,
     light_colpali.light_colpali,
 )
