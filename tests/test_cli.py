@@ -168,6 +168,21 @@ def test_shrink(run: Run, documents: Path) -> None:
     assert run("add", "y.glie", "reports", "--json").json["documents_unchanged"] == 2
 
 
+def test_plan(run: Run, documents: Path) -> None:
+    done = run("plan", "reports", "--bytes-per-page", "150,520")
+    assert done.code == 0
+    heading, small, _, whole, notes = done.out.strip().split("\n")
+    assert heading.split()[:4] == ["budget", "bytes", "a", "page"]
+    assert small.split()[0] == "150"
+    assert small.split()[2:6] == ["2", "x", "int2", "31"]
+    assert whole.split()[0] == "uncompressed"
+    assert notes.startswith("measured on 3 pages")
+    np.savez("pages.npz", *make_arrays(5, dim=128))
+    asked = ("plan", "pages.npz", "--encoder", "minilm", "--bytes-per-page", "260", "--json")
+    found = run(*asked).json
+    assert (found["pages"], [row["budget"] for row in found["budgets"]]) == (5, [260, None])
+
+
 def test_vectors_a_page_as_before(run: Run, documents: Path) -> None:
     run("index", "reports", "--to", "x.glie", "--k", 4)
     found = run("info", "x.glie", "--json").json
@@ -270,6 +285,9 @@ def test_scans_without_ocr_are_counted(run: Run, documents: Path) -> None:
         (["evaluate", "reports", "--codec", "none"], "none: no such folder"),
         (["index", "reports", "--to", "y.glie", "--codec", "none"], "none: no such folder"),
         (["index", "reports", "--to", "x.glie", "--codec", "free"], "it has another codec"),
+        (["plan", "empty"], "empty: no pages in it; expected an .npz file"),
+        (["plan", "none"], "none: no such folder; expected one with corpus.jsonl"),
+        (["plan", "reports", "--bytes-per-page", "a"], "--bytes-per-page: expected numbers like"),
         (["geometry", "reports"], "reports: a folder; expected an .npz file"),
         (["geometry", "pages.npz", "--plot", "no/x.png"], "no/x.png: there is no folder no"),
         (["geometry", "pages.npz", "--plot", "x.gif"], "x.gif: expected a name that ends in .png"),

@@ -23,6 +23,7 @@ ROOMS: dict[str, set[str]] = {
     "baselines": {"errors", "pages", "kernels", "codec"},
     "search": {"errors", "pages", "kernels", "codec"},
     "index": {"errors", "pages", "kernels", "codec", "search"},
+    "planning": {"errors", "pages", "kernels", "codec", "search", "index"},
     "documents": {"errors"},
     "encoders": {"errors", "pages", "kernels", "documents"},
     "snippet": set(),
@@ -36,7 +37,7 @@ ROOMS: dict[str, set[str]] = {
     "terminal": {"geometry", "snippet", "ingest", "training", "evaluation", "wording", ""},
     "cli": {
         *("errors", "documents", "encoders", "snippet", "ingest", "evaluation", "terminal", ""),
-        *("codec", "search", "training", "wording"),
+        *("codec", "search", "training", "wording", "planning"),
     },
 }
 

@@ -195,7 +195,7 @@ def measure(
     measured = []
     for name, pages in corpora.items():
         progress(f"{name}: reading")
-        found, drawn = _sample(pages, most_pages, np.random.default_rng(seed))
+        found, drawn = drawn_from(pages, most_pages, np.random.default_rng(seed))
         if not drawn:
             raise InputError(f"corpus {name!r}: no pages; expected at least one")
         results: list[PageGeometry] = []
@@ -285,7 +285,7 @@ def _two_nearest(points: Points) -> tuple[Points, Points]:
     return distances[0], distances[1]
 
 
-def _sample(
+def drawn_from(
     pages: Iterable[tuple[str, Any]], most: int, rng: np.random.Generator
 ) -> tuple[int, list[tuple[str, Any]]]:
     """How many pages there are, and `most` of them, all equally likely, in their order.

@@ -217,6 +217,30 @@ def print_table(table: Table) -> None:
     print()
 
 
+def print_plan(rows: Sequence[glie.Planned], pages: int) -> None:
+    table = rich.table.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("budget", no_wrap=True)
+    headings = ("bytes a page", "k", "words", "displaced", "top 5 kept", "best kept", "error")
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(
+            "uncompressed" if row.budget is None else f"{row.budget:,}",
+            f"{row.bytes_per_page:,.0f}",
+            "all" if row.k is None else f"{row.k} x {row.dtype}",
+            f"{row.words}" if row.words else "",
+            f"{row.displaced}" if row.displaced else "",
+            f"{row.overlap:.1%}",
+            f"{row.same_best:.1%}",
+            f"{row.error:.3f}",
+        )
+    output.print(table)
+    print(
+        f"measured on {count(pages, 'page')} without metadata; kept: what a search over all "
+        "vectors finds; error: of a score, a question vector"
+    )
+
+
 def print_geometry(corpora: Sequence[CorpusGeometry], seed: int) -> None:
     from glie.geometry import FEWEST_VECTORS, overall
     from glie.snippet import printable

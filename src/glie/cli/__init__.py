@@ -25,6 +25,7 @@ VERBS = (
     indexes.info,
     fit.fit,
     measure.evaluate,
+    measure.plan,
     measure.geometry,
     light_colpali.light_colpali,
 )
@@ -34,7 +35,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="""Search documents by late interaction, from about a kilobyte a page.
+    help="""Search documents by late interaction, from half a kilobyte a page.
 
     glie index reports/ --to reports.glie
 

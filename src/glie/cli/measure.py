@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 import sys
 from pathlib import Path
@@ -12,7 +13,15 @@ import typer
 import glie
 from glie.cli.shared import Cache, Datasets, Json, encode_sets, named_codec, numbers, words
 from glie.errors import InputError
-from glie.terminal import errors, fail, print_geometry, print_json, print_results, status_line
+from glie.terminal import (
+    errors,
+    fail,
+    print_geometry,
+    print_json,
+    print_plan,
+    print_results,
+    status_line,
+)
 from glie.wording import count
 
 
@@ -197,3 +206,47 @@ def geometry(
         )
     else:
         print_geometry(corpora, seed)
+
+
+def plan(
+    path: Annotated[
+        str,
+        typer.Argument(
+            metavar="PAGES",
+            help="Documents, a folder with corpus.jsonl, a ViDoRe set by its name on the Hub, a "
+            "folder of cached vectors, or an .npz file with one (n, D) array a page.",
+        ),
+    ],
+    bytes_per_page: Annotated[
+        str, typer.Option(metavar="BYTES", help="Budgets: what a page may take on disk.")
+    ] = "256,520,1040,4160",
+    encoder: Annotated[
+        str | None,
+        typer.Option(help="As for `index`; of an .npz file, the name of what made its vectors."),
+    ] = None,
+    cache: Cache = None,
+    seed: Annotated[int, typer.Option(help="The same seed draws the same.", min=0)] = 0,
+    as_json: Json = False,
+) -> None:
+    """Measure what each budget would keep of your pages, before you choose one.
+
+    At most 500 pages are drawn, stored at each budget and asked 200 questions
+    that are made of the pages: noisy vectors of one page each. Such questions
+    are easier than real ones, but the same for all budgets.
+
+    glie plan reports/ --bytes-per-page 260,520,1040
+    """
+    from glie.evaluation import sample
+    from glie.planning import MOST_PAGES
+
+    budgets = numbers(bytes_per_page, "--bytes-per-page", 1)
+    drawn = sample(path, MOST_PAGES, seed, lambda one: encode_sets([one], encoder, cache)[0])
+    with status_line("measuring") as say:
+        rows = glie.plan(
+            drawn.pages, budgets, encoder=drawn.encoder or encoder, seed=seed, progress=say
+        )
+    if as_json:
+        measured = [dataclasses.asdict(row) for row in rows]
+        print_json({"path": path, "seed": seed, "pages": len(drawn.pages), "budgets": measured})
+    else:
+        print_plan(rows, len(drawn.pages))

@@ -1,0 +1,83 @@
+"""Some pages of whatever holds pages: vectors in files, a set, or documents."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from glie.documents import find_documents, read_document
+from glie.errors import DatasetError, DocumentError
+from glie.evaluation import cache, vidore
+from glie.evaluation.datasets import CORPUS, Dataset, load_pages
+from glie.evaluation.encoded import Encoded
+from glie.evaluation.vectors import read_corpora
+from glie.geometry import drawn_from
+from glie.pages import Pages
+
+
+class Sample(NamedTuple):
+    """Pages, and name and revision of the encoder that made their vectors, where that is known."""
+
+    pages: Pages
+    encoder: dict[str, Any] | None
+
+
+def sample(
+    path_or_name: str | os.PathLike[str],
+    most: int,
+    seed: int,
+    encode: Callable[[Dataset | Encoded], Encoded],
+) -> Sample:
+    """At most so many pages, drawn at random: of an .npz file of page vectors, of a set, cached
+    vectors included, or of documents. Only those that are drawn are encoded."""
+    path, rng = Path(path_or_name), np.random.default_rng(seed)
+    if path.suffix == ".npz":
+        corpora = read_corpora(path)
+        _, drawn = drawn_from(chain.from_iterable(corpora.values()), most, rng)
+        return Sample(Pages([array for _, array in drawn], [key for key, _ in drawn]), None)
+    if path.exists() and not _is_set(path):
+        loaded: Dataset | Encoded = _documents(path, most, rng)
+    else:
+        loaded = load_pages(path_or_name)
+    if isinstance(loaded, Dataset):
+        ids = [list(loaded.pages)[row] for row in _rows(len(loaded.pages), most, rng)]
+        images = {page: loaded.images[page] for page in ids if page in loaded.images}
+        loaded = loaded._replace(pages={page: loaded.pages[page] for page in ids}, images=images)
+    encoded = encode(loaded)
+    return Sample(encoded.take(_rows(len(encoded.page_ids), most, rng)), encoded.encoder)
+
+
+def _rows(count: int, most: int, rng: np.random.Generator) -> Any:
+    return np.sort(rng.permutation(count)[:most])
+
+
+def _is_set(path: Path) -> bool:
+    return (path / CORPUS).exists() or cache.is_cached(path) or vidore.is_copy(path)
+
+
+def _documents(path: Path, most: int, rng: np.random.Generator) -> Dataset:
+    """The texts of documents, read in random order until there are enough."""
+    found = find_documents([path])
+    texts: dict[str, str] = {}
+    warnings: list[str] = []
+    for number in rng.permutation(len(found)).tolist():
+        try:
+            pages, problems = read_document(found[number])
+        except DocumentError as error:
+            warnings.append(str(error))
+            continue
+        warnings += problems
+        texts |= {page.id: page.text for page in pages if page.origin in ("text", "ocr")}
+        if len(texts) >= most:
+            break
+    if not texts:
+        raise DatasetError(
+            f"{path}: no pages in it; expected an .npz file of page vectors, a set (corpus.jsonl), "
+            "a folder of cached vectors, or documents"
+        )
+    return Dataset(path.resolve().name, texts, {}, {}, warnings=tuple(warnings))

@@ -1,0 +1,135 @@
+"""What each budget would keep of one's own pages, measured before anything is committed to it.
+
+No questions are needed: they are made up of the pages. Each is some vectors of one page, moved by
+noise, and what is measured is how far the pages found for it, and their scores, are those that all
+vectors give. Such questions are easier than real ones: the figures compare budgets, and say little
+of how well a search answers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from glie.codec.codec import Codec
+from glie.codec.fitted import encoder_entry
+from glie.errors import InputError
+from glie.index.index import Index
+from glie.kernels.maxsim import maxsim
+from glie.pages import Pages, Queries
+from glie.search import best_first
+
+Floats = npt.NDArray[np.float32]
+
+MOST_PAGES = 500  # measured; of more, so many are drawn
+QUESTIONS = 200
+QUESTION_VECTORS = 12
+NOISE = 0.5  # its length; that of a vector is 1
+TOP = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Planned:
+    """What a page takes at a budget, and what is kept of a search over all vectors."""
+
+    budget: int | None  # bytes a page that were asked for; None: all vectors
+    bytes_per_page: float  # of the files, pictures and codec apart; of all vectors, 2 a number
+    k: int | None
+    dtype: str
+    words: int
+    displaced: int
+    overlap: float  # the share of the best 5 pages that is found
+    same_best: float  # how often the best page is the same
+    error: float  # of a found page's score, a question vector
+
+
+def plan(
+    pages: Pages,
+    budgets: Sequence[int],
+    *,
+    encoder: Mapping[str, Any] | str | None = None,
+    seed: int = 0,
+    progress: Callable[[str], None] = lambda what: None,
+) -> list[Planned]:
+    """What pages would take and keep in so many bytes each, and uncompressed: a row a budget.
+    `encoder` names what made the vectors; where that is not known, or glie has no codebook for
+    it, one is made of the pages. Of more than 500 pages, so many are drawn."""
+    if not isinstance(pages, Pages) or not len(pages):
+        raise InputError(f"plan: expected glie.Pages, at least one, found {pages!r}")
+    entry, rng = encoder_entry(encoder), np.random.default_rng(seed)
+    codecs = [Codec.for_encoder(entry, budget) for budget in budgets]  # or say what is wrong
+    if len(pages) > MOST_PAGES:
+        drawn = np.sort(rng.permutation(len(pages))[:MOST_PAGES])
+        pages = Pages([pages[int(row)] for row in drawn], [pages.ids[row] for row in drawn])
+    questions = _questions(pages, rng)
+    exact = _exact(pages, questions, progress)
+    rows = []
+    for budget, codec in zip(budgets, codecs, strict=True):
+        progress(f"{budget:,} bytes a page")
+        rows.append(_measured(pages, questions, exact, codec, entry, budget))
+    whole = 2 * pages.vectors.size / len(pages)
+    return [*rows, Planned(None, whole, None, "bf16", 0, 0, 1.0, 1.0, 0.0)]
+
+
+def _questions(pages: Pages, rng: np.random.Generator) -> Queries:
+    """Noisy vectors of one page each; the pages take turns."""
+    turns = np.resize(rng.permutation(len(pages)), QUESTIONS)
+    asked = []
+    for page in turns.tolist():
+        rows = pages[page]
+        few = len(rows) < QUESTION_VECTORS
+        chosen = rows[rng.choice(len(rows), QUESTION_VECTORS, replace=few)]
+        asked.append(chosen + rng.normal(0, NOISE / pages.dim**0.5, chosen.shape))
+    return Queries(asked, normalize=True)
+
+
+def _exact(pages: Pages, questions: Queries, progress: Callable[[str], None]) -> Floats:
+    """The score of every question and page over all vectors."""
+    scores = []
+    for at in range(0, len(questions), 10):
+        progress(f"all vectors, question {at} of {len(questions)}")
+        some = questions.slice(at, min(at + 10, len(questions)))
+        rows = pages.offsets[:-1], pages.offsets[1:]
+        scores.append(maxsim(some.vectors, some.offsets, pages.vectors, *rows))
+    return np.concatenate(scores)
+
+
+def _measured(
+    pages: Pages,
+    questions: Queries,
+    exact: Floats,
+    codec: Codec,
+    encoder: Mapping[str, Any] | None,
+    budget: int,
+) -> Planned:
+    """The pages in an index of their own, asked all questions."""
+    with tempfile.TemporaryDirectory() as folder:
+        index = Index.create(Path(folder) / "planned.glie", codec, encoder=encoder)
+        index.add(pages)
+        facts = index.info()
+        found = index.search(questions, TOP)
+    place = {page_id: row for row, page_id in enumerate(pages.ids)}
+    overlaps, same, errors = [], [], []
+    for hits, truth in zip(found, exact, strict=True):
+        best = best_first(truth, TOP)
+        rows = np.array([place[page_id] for page_id in hits.ids])
+        overlaps.append(len(set(rows) & set(best)) / len(best))
+        same.append(rows[0] == best[0])
+        errors.append(np.abs(hits.scores - truth[rows]).mean() / QUESTION_VECTORS)
+    return Planned(
+        budget,
+        facts.lean_bytes / facts.pages,
+        facts.k,
+        facts.dtype,
+        facts.words,
+        facts.displaced,
+        float(np.mean(overlaps)),
+        float(np.mean(same)),
+        float(np.mean(errors)),
+    )
