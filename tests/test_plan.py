@@ -30,7 +30,7 @@ def test_a_row_a_budget() -> None:
     assert said[-1] == "520 bytes a page"
     for row in rows[:2]:
         assert row.budget is not None
-        config = glie.Codec(bytes_per_page=row.budget).config
+        config = glie.Codec(bytes_per_page=row.budget).suited_to(pages).config
         found = row.k, row.dtype, row.words, row.displaced
         assert found == (config.k, config.dtype, config.words, config.displaced)
         assert 0.5 * row.budget < row.bytes_per_page <= 1.1 * row.budget

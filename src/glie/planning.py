@@ -39,7 +39,7 @@ class Planned:
     """What a page takes at a budget, and what is kept of a search over all vectors."""
 
     budget: int | None  # bytes a page that were asked for; None: all vectors
-    bytes_per_page: float  # of the files, pictures and codec apart; of all vectors, 2 a number
+    bytes_per_page: float  # of the files; of all vectors, 2 a number
     k: int | None
     dtype: str
     words: int
@@ -58,12 +58,12 @@ def plan(
     progress: Callable[[str], None] = lambda what: None,
 ) -> list[Planned]:
     """What pages would take and keep in so many bytes each, and uncompressed: a row a budget.
-    `encoder` names what made the vectors; where that is not known, or glie has no codebook for
-    it, one is made of the pages. Of more than 500 pages, so many are drawn."""
+    `encoder` names what made the vectors. Where glie's codebook does not fit them, one is made of
+    the pages, as an index would. Of more than 500 pages, so many are drawn."""
     if not isinstance(pages, Pages) or not len(pages):
         raise InputError(f"plan: expected glie.Pages, at least one, found {pages!r}")
     entry, rng = encoder_entry(encoder), np.random.default_rng(seed)
-    codecs = [Codec.for_encoder(entry, budget) for budget in budgets]  # or say what is wrong
+    codecs = [Codec(bytes_per_page=budget) for budget in budgets]  # or say what is wrong
     if len(pages) > MOST_PAGES:
         drawn = np.sort(rng.permutation(len(pages))[:MOST_PAGES])
         pages = Pages([pages[int(row)] for row in drawn], [pages.ids[row] for row in drawn])
@@ -124,7 +124,7 @@ def _measured(
         errors.append(np.abs(hits.scores - truth[rows]).mean() / QUESTION_VECTORS)
     return Planned(
         budget,
-        facts.lean_bytes / facts.pages,
+        facts.bytes / facts.pages,
         facts.k,
         facts.dtype,
         facts.words,

@@ -243,9 +243,9 @@ class Index:
             kept = merge_tail(state, writer, gone, arriving)
             dim, codec = state.manifest.dim, self.codec
             if codec.adapts and dim is None:
-                batches, first = first_pages(batches)
+                batches, first, more = first_pages(batches)
                 if first is not None:
-                    codec = codec.suited_to(first, more=len(first) >= FIRST_PAGES)
+                    codec = codec.suited_to(first, more=more)
             for batch in batches:
                 if not isinstance(batch, Batch):
                     raise InputError(
@@ -476,17 +476,17 @@ class Index:
         return f"Index({str(self.path)!r}, {len(self)} pages, k={self.codec.k})"
 
 
-def first_pages(batches: Iterable[Batch]) -> tuple[Iterable[Batch], Pages | None]:
-    """The batches, none of them lost, and the pages of the first of them, if there are any."""
-    source, held, found = iter(batches), list[Batch](), list[Pages]()
+def first_pages(batches: Iterable[Batch]) -> tuple[Iterable[Batch], Pages | None, bool]:
+    """The batches, none of them lost, the pages of the first of them, if there are any, and
+    whether there are more."""
+    source, held, found, more = iter(batches), list[Batch](), list[Pages](), False
     for batch in source:
         held.append(batch)
-        if not isinstance(batch, Batch):
-            break  # the caller says what is wrong
+        more = sum(map(len, found)) >= FIRST_PAGES
+        if more or not isinstance(batch, Batch):
+            break  # what is wrong with it, the caller says
         if len(batch.pages) and (not found or batch.pages.dim == found[0].dim):
             found.append(batch.pages)
-        if sum(map(len, found)) >= FIRST_PAGES:
-            break
     joined = None
     if found:
         lengths = np.concatenate([pages.lengths for pages in found])
@@ -495,4 +495,4 @@ def first_pages(batches: Iterable[Batch]) -> tuple[Iterable[Batch], Pages | None
             np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
             [str(number) for number in range(len(lengths))],
         )
-    return itertools.chain(held, source), joined
+    return itertools.chain(held, source), joined, more
