@@ -43,7 +43,8 @@ def least_bytes(dim: int, words: int) -> int:
 
 def unsettled_config(bytes_per_page: int) -> CodecConfig:
     """Nothing but the budget: all else is chosen when pages are seen."""
-    _room(bytes_per_page)
+    if _room(bytes_per_page) < 1:
+        raise InputError(f"bytes_per_page: found {bytes_per_page}, expected more than {OVERHEAD}")
     return CodecConfig(bytes_per_page=bytes_per_page, adapt=True)
 
 
@@ -70,8 +71,7 @@ def vector_bytes(dim: int, dtype: str, *, sizes: bool = False) -> int:
 
 
 def _room(bytes_per_page: int) -> int:
-    whole = isinstance(bytes_per_page, int) and not isinstance(bytes_per_page, bool)
-    if not whole or bytes_per_page < 1:
+    if not isinstance(bytes_per_page, int) or isinstance(bytes_per_page, bool):
         raise InputError(f"bytes_per_page: expected a whole number, found {bytes_per_page!r}")
     return bytes_per_page - OVERHEAD
 
