@@ -50,8 +50,7 @@ def unsettled_config(bytes_per_page: int) -> CodecConfig:
 
 def reduced(config: CodecConfig, bytes_per_page: int, dim: int, *, sizes: bool) -> CodecConfig:
     """Settings without words, made to fit: of the vectors as many as there is room for in 2 bits
-    a number, and then the most bits in which there is room for these. More vectors in 1 bit, or
-    fewer in 4, were measured to keep less."""
+    a number, and then the most bits in which there is room for these."""
     room = _room(bytes_per_page)
     types = DTYPES[DTYPES.index(config.dtype) :]  # bits that are not there cannot come back
     fitting = {dtype: room // vector_bytes(dim, dtype, sizes=sizes) for dtype in types}
