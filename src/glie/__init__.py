@@ -1,4 +1,4 @@
-"""glie: store and search late-interaction page embeddings in about a kilobyte a page.
+"""glie: store and search late-interaction page embeddings in half a kilobyte a page.
 
 codec = glie.Codec(k=4)
 index = glie.Index.create("my.glie", codec)
