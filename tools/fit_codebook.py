@@ -1,55 +1,68 @@
 """Make the codebook that is shipped for an encoder.
 
-    python tools/fit_codebook.py CORPUS... --to src/glie/codec/shipped/minilm/codebook.safetensors
+    python tools/fit_codebook.py wordnet filings:850 --to codebook.safetensors
 
-A CORPUS is a folder with corpus.jsonl, of which pages are used, never questions, or cached vectors.
-A codebook lives by having met a word before, and a corpus of one kind meets few; so the shipped one
-is fitted on annual reports and on a dictionary (tools/glosses.py), and on none of the sets that it
-is measured on.
+Each corpus is a folder with corpus.jsonl, of which pages are used, never questions; a number takes
+so many pages of it, drawn at random. A codebook lives by having met a word before, and a corpus of
+one kind meets few; so the shipped one (in src/glie/codec/shipped/minilm) is fitted on a dictionary
+(tools/glosses.py) and on annual reports, and on none of the sets that it is measured on.
 """
 
 from __future__ import annotations
 
 import argparse
+import random
 from pathlib import Path
 
 import numpy as np
 
 from glie.cli.shared import encode_sets
-from glie.codec.codebook import Codebook, fit_codebook, leftovers
+from glie.codec.codebook import Codebook, Floats, fit_codebook, leftovers
 from glie.codec.codec import Codec
 from glie.errors import GlieError
-from glie.evaluation.datasets import load_pages
+from glie.evaluation.datasets import Dataset, load_pages
 
 K, DTYPE = 4, "int2"  # of the anchors; the words fit those of other budgets as well
+
+
+def some_pages(corpus: str) -> Dataset:
+    """FOLDER or FOLDER:PAGES"""
+    folder, _, count = corpus.rpartition(":")
+    if not count.isdigit():
+        folder, count = corpus, ""
+    dataset = load_pages(folder)
+    if not isinstance(dataset, Dataset):
+        raise GlieError(f"{folder}: expected a folder with corpus.jsonl, found vectors")
+    if count and int(count) < len(dataset.pages):
+        drawn = random.Random(0).sample(list(dataset.pages), int(count))
+        dataset = dataset._replace(pages={page: dataset.pages[page] for page in drawn})
+    return dataset
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("corpora", nargs="+", type=Path)
+    parser.add_argument("corpora", nargs="+", metavar="CORPUS[:PAGES]")
     parser.add_argument("--encoder", help="as for `glie index`")
     parser.add_argument("--cache", type=Path, help="where vectors are kept")
-    parser.add_argument("--pages", type=int, default=5000, help="the most of a corpus")
-    parser.add_argument("--vectors", type=int, default=600_000, help="the most of a corpus")
     parser.add_argument("--words", type=int, default=65_536)
     parser.add_argument("--to", type=Path, required=True)
     arguments = parser.parse_args()
     codec = Codec(K, dtype=DTYPE)
-    rest, sources = [], {}
+    rest: list[Floats] = []
+    sources = {}
     sets = encode_sets(
-        [load_pages(path) for path in arguments.corpora], arguments.encoder, arguments.cache
+        [some_pages(corpus) for corpus in arguments.corpora], arguments.encoder, arguments.cache
     )
     for encoded in sets:
-        pages = vectors = 0
-        for block in encoded.blocks():
-            if pages >= arguments.pages or vectors >= arguments.vectors:
-                break
-            rest.append(leftovers(block, codec.compress(block), Codebook.anchor_share)[0])
-            pages, vectors = pages + len(block), vectors + len(block.vectors)
-        sources[encoded.name] = {"pages": pages, "vectors": vectors}
-        print(f"{encoded.name}: {pages:,} pages, {vectors:,} vectors", flush=True)
+        rest += [
+            leftovers(block, codec.compress(block), Codebook.anchor_share)[0]
+            for block in encoded.blocks()
+        ]
+        vectors = int(encoded.lengths.sum())
+        sources[encoded.name] = {"pages": len(encoded.page_ids), "vectors": vectors}
+        print(f"{encoded.name}: {vectors:,} vectors", flush=True)
     book = fit_codebook(
         np.concatenate(rest),
         arguments.words,

@@ -72,6 +72,15 @@ def test_a_page_scores_the_same_alone_and_anywhere_in_a_batch(
         np.testing.assert_array_equal(together[:, i], alone[:, 0])
 
 
+@pytest.mark.parametrize("dtype", [None, *DTYPES])
+@pytest.mark.parametrize("tokens", [1, 8, 9, 16, 17, 24, 25, 32, 33, 40, 49, 260])
+def test_fast_equals_reference_at_every_number_of_tokens(tokens: int, dtype: str | None) -> None:
+    pages = [1, 2, 3, 4, 5, 7, 8, 13]
+    q, p = offsets([tokens]), offsets(pages)
+    case = (vectors([tokens], 128, 0), q, stored(pages, 128, 1, dtype), p[:-1], p[1:])
+    np.testing.assert_allclose(maxsim(*case), maxsim_reference(*case), rtol=1e-5)
+
+
 def test_a_query_scores_the_same_alone_and_in_a_batch() -> None:
     lengths = [5, 300, 1, 40, 255, 2]
     tokens, q = vectors(lengths, 24, 0), offsets(lengths)

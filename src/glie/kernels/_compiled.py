@@ -10,6 +10,23 @@ sums be vectorised; it keeps the meaning of infinity, which padding relies on.
 import numpy as np
 from numba import njit
 
+from glie.kernels._tiles import (
+    LANES,
+    tile_1x1,
+    tile_1x2,
+    tile_1x3,
+    tile_2x1,
+    tile_2x2,
+    tile_2x3,
+    tile_4x1,
+    tile_4x2,
+    tile_4x3,
+    unpack_1,
+    unpack_2,
+    unpack_4,
+    unpack_8,
+)
+
 REASSOCIATE = {"reassoc", "contract", "nsz", "arcp"}
 
 
@@ -23,24 +40,42 @@ def _compile(function):
 
 
 @_compile
-def _unpacked(packed, bits, filling, row):
-    """Fill `row` with the odd integers of a packed row: the lowest bits of every byte, then the
-    next (the caller's query vectors are in that order). Returns one over their length, of which
-    the last `filling` numbers are no part."""
-    top = np.uint32((1 << bits) - 1)  # 32 bits throughout: wider ones are vectorised half as well
-    size = packed.shape[0]
-    for plane in range(8 // bits):
-        shift = np.uint32(plane * bits)
-        for byte in range(size):
-            level = (np.uint32(packed[byte]) >> shift) & top
-            row[plane * size + byte] = np.float32(np.int32(level))
-    highest = np.float32(top)
-    squares = -np.float32(filling) * highest * highest
-    for d in range(row.shape[0]):
-        odd = np.float32(2) * row[d] - highest
-        row[d] = odd
-        squares += odd * odd
-    return np.float32(1) / np.sqrt(squares)
+def _unpacked(packed, bits, row):
+    """Fill `row` with the odd integers of bytes, both given by address, whose number is a multiple
+    of eight. Returns the sum of their squares."""
+    size = row.shape[0] * bits // 8
+    if bits == 8:
+        return unpack_8(packed, size, row.ctypes.data)
+    if bits == 4:
+        return unpack_4(packed, size, row.ctypes.data)
+    if bits == 2:
+        return unpack_2(packed, size, row.ctypes.data)
+    return unpack_1(packed, size, row.ctypes.data)
+
+
+@_compile
+def _score_rows(count, blocks, rows, dim, tokens, scales, best):
+    """best[t] = max(best[t], scale of r * row r . token t) for one, two or four rows."""
+    if blocks == 3:
+        if count == 4:
+            tile_4x3(rows, dim, tokens, scales, best)
+        elif count == 2:
+            tile_2x3(rows, dim, tokens, scales, best)
+        else:
+            tile_1x3(rows, dim, tokens, scales, best)
+    elif blocks == 2:
+        if count == 4:
+            tile_4x2(rows, dim, tokens, scales, best)
+        elif count == 2:
+            tile_2x2(rows, dim, tokens, scales, best)
+        else:
+            tile_1x2(rows, dim, tokens, scales, best)
+    elif count == 4:
+        tile_4x1(rows, dim, tokens, scales, best)
+    elif count == 2:
+        tile_2x1(rows, dim, tokens, scales, best)
+    else:
+        tile_1x1(rows, dim, tokens, scales, best)
 
 
 @_compile
@@ -49,44 +84,48 @@ def maxsim_range(
 ):
     """scores[q, p] for the pages first..last: sum over q's tokens of the best dot with p's rows.
 
-    Four rows are scored together, so that a token is loaded once for four products. A page whose
-    rows do not divide by four repeats its last row: every page takes the same path, and its
-    score depends on nothing but itself.
+    tokens[g, :, l] is token g * lanes + l. Rows are taken by four, two and one, and each product
+    is summed in the same order whatever it is taken with: a page's score depends on nothing but
+    itself.
     """
-    dim = tokens.shape[1]
+    groups, dim, lanes = tokens.shape
+    size = stored.shape[1]
+    padded = np.zeros(dim * bits // 8, np.uint8)
     buffer = np.empty((4, dim), np.uint32)
     rows = buffer.view(np.float32)
-    scale = np.ones(4, np.float32)
-    best = np.empty(tokens.shape[0], np.float32)
+    scales = np.ones(4, np.float32)
+    best = np.empty(groups * lanes, np.float32)
+    surplus = np.float32(filling * ((1 << bits) - 1) ** 2)
     for page in range(first, last):
         best[:] = -np.inf
-        end = ends[page]
-        for row in range(starts[page], end, 4):
-            for lane in range(4):
-                source = min(row + lane, end - 1)
-                if bits:
-                    scale[lane] = _unpacked(stored[source], bits, filling, rows[lane])
-                else:
+        row, end = starts[page], ends[page]
+        while row < end:
+            count = 4 if row + 4 <= end else 2 if row + 2 <= end else 1
+            for lane in range(count):
+                packed = stored[row + lane]
+                if not bits:
                     for d in range(dim):
-                        buffer[lane, d] = np.uint32(stored[source, d]) << shift
-            for t in range(tokens.shape[0]):
-                a = np.float32(0)
-                b = np.float32(0)
-                c = np.float32(0)
-                e = np.float32(0)
-                for d in range(dim):
-                    x = tokens[t, d]
-                    a += x * rows[0, d]
-                    b += x * rows[1, d]
-                    c += x * rows[2, d]
-                    e += x * rows[3, d]
-                a *= scale[0]
-                b *= scale[1]
-                c *= scale[2]
-                e *= scale[3]
-                best[t] = max(best[t], max(max(a, b), max(c, e)))
+                        buffer[lane, d] = np.uint32(packed[d]) << shift
+                elif size == padded.shape[0]:
+                    squares = _unpacked(packed.ctypes.data, bits, rows[lane]) - surplus
+                    scales[lane] = np.float32(1) / np.sqrt(squares)
+                else:
+                    padded[:size] = packed
+                    squares = _unpacked(padded.ctypes.data, bits, rows[lane]) - surplus
+                    scales[lane] = np.float32(1) / np.sqrt(squares)
+            for g in range(groups):
+                _score_rows(
+                    count,
+                    lanes // LANES,
+                    rows.ctypes.data,
+                    dim,
+                    tokens.ctypes.data + 4 * g * dim * lanes,
+                    scales.ctypes.data,
+                    best.ctypes.data + 4 * g * lanes,
+                )
+            row += count
         for q in range(token_offsets.shape[0] - 1):
-            total = 0.0
+            total = np.float32(0)
             for t in range(token_offsets[q], token_offsets[q + 1]):
                 total += best[t]
             scores[q, page] = total

@@ -113,8 +113,8 @@ def unrotate(rotated: Floats) -> Floats:
 def scan_order(vectors: Floats, dtype: str) -> Floats:
     """Query vectors (n, D) as the scan of packed rows wants them: rotated, which changes no inner
     product, and in the order in which it unpacks a row: first the lowest bits of every byte, then
-    the next. Numbers that only fill up a row's last byte meet zeros."""
-    numbers = _in_bytes(rotate(vectors), BITS[dtype])
+    the next. It reads eight bytes at a time; numbers that only fill up a row meet zeros."""
+    numbers = _in_bytes(rotate(vectors), BITS[dtype], together=8)
     count, size, each = numbers.shape
     return np.ascontiguousarray(numbers.swapaxes(1, 2)).reshape(count, size * each)
 
@@ -141,10 +141,11 @@ def _length(vectors: Floats) -> Floats:
     return lengths
 
 
-def _in_bytes(numbers: npt.NDArray[Any], bits: int) -> npt.NDArray[Any]:
-    """Numbers (..., D) by the byte that holds them, (..., B, 8 / bits), the last filled with 0."""
+def _in_bytes(numbers: npt.NDArray[Any], bits: int, together: int = 1) -> npt.NDArray[Any]:
+    """Numbers (..., D) by the byte that holds them, (..., B, 8 / bits), the last filled with 0, as
+    are those that make the number of bytes a multiple of `together`."""
     each = 8 // bits
-    filling = -numbers.shape[-1] % each
+    filling = -numbers.shape[-1] % (each * together)
     filled = np.pad(numbers, [(0, 0)] * (numbers.ndim - 1) + [(0, filling)])
     return _in_blocks(filled, each)
 
