@@ -14,11 +14,12 @@ import glie
 from glie.codec.decoder import (
     ALPHA,
     Decoder,
-    SlotTable,
+    Unrolled,
     children,
     cluster_features,
     new_decoder,
     position_features,
+    regenerated,
     spread,
 )
 from glie.codec.refiner import new_refiner
@@ -139,7 +140,28 @@ def test_tensors_and_arrays_agree() -> None:
     a, n, c, s = map(torch.from_numpy, (anchors, norms, counts, slots))
     torched = children(tensors, a, cluster_features(tensors, a, n, c), spread(n), s)
     np.testing.assert_allclose(torched.numpy(), plain, atol=1e-5)
-    np.testing.assert_array_equal(SlotTable(weights).upto(5)[:5].shape, slots.shape)
+    np.testing.assert_array_equal(Unrolled(weights).positions(5)[:5].shape, slots.shape)
+
+
+@given(st.integers(1, 40), st.integers(1, 70), st.integers(1, 5), st.integers(0, 99))
+def test_the_compiled_loop_equals_the_plain_one(dim: int, width: int, k: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    weights = new_decoder(dim, rng, width=width, depth=1)
+    anchors = unit(rng.normal(size=(1, k, dim)))
+    norms = rng.uniform(0, 1, (1, k)).astype(np.float16)
+    counts = rng.integers(1, 12, (1, k)).astype(np.uint16)
+    made = regenerated(Unrolled(weights), glie.Codes(anchors, norms, counts, ["a"]))
+    features = cluster_features(
+        weights, anchors[0], norms[0].astype(np.float32), counts[0].astype(np.float32)
+    )
+    place = 0
+    for j, size in enumerate(counts[0].tolist()):
+        slots = position_features(0, size) @ weights.slot
+        spreads = spread(norms[0, j : j + 1].astype(np.float32))
+        plain = children(weights, anchors[0, j : j + 1], features[j : j + 1], spreads, slots)
+        plain[0] = anchors[0, j]
+        np.testing.assert_allclose(made.vectors[place : place + size], plain, atol=1e-5)
+        place += size
 
 
 def test_a_cluster_of_equal_vectors_is_regenerated_as_it_was() -> None:

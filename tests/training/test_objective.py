@@ -9,7 +9,7 @@ import torch
 import glie
 from glie.codec.codec import refined
 from glie.codec.codes import Codes
-from glie.codec.decoder import Decoder, SlotTable, new_decoder, regenerated
+from glie.codec.decoder import Decoder, Unrolled, new_decoder, regenerated
 from glie.codec.refiner import Refiner
 from glie.training.batches import Batch, Corpus
 from glie.training.losses import best_matches, listwise_loss
@@ -86,7 +86,7 @@ def test_slots_are_what_search_regenerates() -> None:
         code.numpy(), batch.norms.numpy().astype(np.float16),
         batch.counts.numpy().astype(np.uint16), [str(i) for i in range(6)],
     )  # fmt: skip
-    np.testing.assert_allclose(made, regenerated(SlotTable(plain), codes).vectors, atol=1e-5)
+    np.testing.assert_allclose(made, regenerated(Unrolled(plain), codes).vectors, atol=1e-5)
 
 
 def test_gradients_through_winners_are_gradients_through_all() -> None:

@@ -17,7 +17,7 @@ from glie.codec.budget import config_for, unsettled_config
 from glie.codec.codebook import Codebook
 from glie.codec.codes import Codes, quantised
 from glie.codec.config import CodecConfig
-from glie.codec.decoder import Decoder, SlotTable, regenerated, with_steps
+from glie.codec.decoder import Decoder, Unrolled, regenerated, with_steps
 from glie.codec.evidence import evidence_of, rebuilt
 from glie.codec.fitted import Budget, Fitted, same_encoder
 from glie.codec.refiner import Refiner, refine
@@ -224,11 +224,11 @@ class Codec:
             self._check_dim(codes.dim, "codes")
         if self.codebook is not None and codes.evidence is not None:
             return rebuilt(codes, self.codebook, self.config.displaced)
-        return regenerated(self._slots, codes)
+        return regenerated(self._unrolled, codes)
 
     @functools.cached_property
-    def _slots(self) -> SlotTable | None:
-        return None if self.decoder is None else SlotTable(self.decoder)
+    def _unrolled(self) -> Unrolled | None:
+        return None if self.decoder is None else Unrolled(self.decoder)
 
     def _check_dim(self, dim: int, what: str) -> None:
         if self.dim not in (None, dim):

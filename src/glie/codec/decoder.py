@@ -9,6 +9,8 @@ in proportion to how far the cluster's own members lie from their mean.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +22,7 @@ from glie.pages import Pages
 
 ALPHA = 0.75
 FEATURES = 96  # of a slot's position
+SLOTS_TOGETHER = 512  # about a millisecond of work for a thread
 
 
 class Decoder(NamedTuple):
@@ -109,19 +112,27 @@ def with_steps(weights: Decoder, share: float) -> Decoder:
     return weights._replace(step=weights.step * share, step_bias=weights.step_bias * share)
 
 
-class SlotTable:
-    """A decoder and the share of the hidden layer that each position adds, worked out once.
+class Unrolled:
+    """A decoder made ready to serve: the share of the hidden layer that each position adds, worked
+    out once, and the columns of its last layer as the compiled loop reads them.
 
-    The table grows by blocks of fixed size, so that its numbers do not depend on who asked.
+    The table of positions grows by blocks of fixed size, so that its numbers do not depend on who
+    asked.
     """
 
     BLOCK = 256
+    COLUMNS = 16  # read together
 
     def __init__(self, decoder: Decoder) -> None:
         self.decoder = decoder
         self._table = np.empty((0, decoder.slot.shape[1]), np.float32)
+        width, dim = decoder.step.shape
+        filled = np.pad(decoder.step, [(0, 0), (0, -dim % self.COLUMNS)])
+        apart = filled.reshape(width, -1, self.COLUMNS).swapaxes(0, 1)
+        self.columns = np.ascontiguousarray(apart, np.float32)
 
-    def upto(self, slots: int) -> npt.NDArray[np.float32]:
+    def positions(self, slots: int) -> npt.NDArray[np.float32]:
+        """(at least `slots`, W)"""
         table = self._table
         new = [
             position_features(first, first + self.BLOCK) @ self.decoder.slot
@@ -132,30 +143,65 @@ class SlotTable:
         return table
 
 
-def regenerated(slots: SlotTable | None, codes: Codes) -> Pages:
-    """All vectors of every page, one page at a time: none depends on another.
+def regenerated(unrolled: Unrolled | None, codes: Codes) -> Pages:
+    """All vectors of every page; none depends on another page.
 
     Without a decoder a cluster's vectors are all its stored one.
     """
     counts = codes.counts.astype(np.int64)
     offsets = np.concatenate([[0], np.cumsum(counts.sum(axis=1))])
+    used = counts > 0
+    sizes, anchors = counts[used], codes.vectors[used]
+    if unrolled is None or not len(sizes):
+        return Pages.packed(np.repeat(anchors, sizes, axis=0), offsets, codes.ids)
+    # what was stored in 16 bits is a little off the sphere; children are not
+    unit = anchors / np.sqrt(dot(anchors, anchors))
+    norms = codes.norms[used].astype(np.float32)
+    hidden = [
+        cluster_features(unrolled.decoder, unit[page], norms[page], sizes[page].astype(np.float32))
+        for page in _runs(used.sum(axis=1))
+    ]
     vectors = np.empty((int(offsets[-1]), codes.dim), np.float32)
-    for page in range(len(codes)):
-        used = counts[page] > 0
-        sizes, anchors = counts[page][used], codes.vectors[page][used]
-        rows = np.split(vectors[offsets[page] : offsets[page + 1]], np.cumsum(sizes)[:-1])
-        if slots is not None:
-            # what was stored in 16 bits is a little off the sphere; children are not
-            unit = anchors / np.sqrt(dot(anchors, anchors))
-            norms = codes.norms[page][used].astype(np.float32)
-            clusters = cluster_features(slots.decoder, unit, norms, sizes.astype(np.float32))
-            spreads, table = spread(norms), slots.upto(int(sizes.max()))
-        for j, mine in enumerate(rows):  # a cluster's slots at a time stay in a core's cache
-            if slots is not None:
-                one = slice(j, j + 1)
-                positions = table[: sizes[j]]
-                mine[:] = children(slots.decoder, unit[one], clusters[one], spreads[one], positions)
-                mine[0] = anchors[j]  # verbatim: no evidence is lost
-            else:
-                mine[:] = anchors[j]
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    vectors[starts[:-1]] = anchors  # verbatim: no evidence is lost
+    _fill(unrolled, unit, np.concatenate(hidden), spread(norms)[:, 0], starts, vectors)
     return Pages.packed(vectors, offsets, codes.ids)
+
+
+def _runs(lengths: npt.NDArray[np.int64]) -> Iterator[slice]:
+    """Consecutive rows. A page by itself: a product of matrices rounds by their shapes."""
+    ends = np.cumsum(lengths).tolist()
+    return (slice(first, last) for first, last in pairwise([0, *ends]))
+
+
+def _fill(
+    unrolled: Unrolled,
+    anchors: npt.NDArray[np.float32],
+    hidden: npt.NDArray[np.float32],
+    spreads: npt.NDArray[np.float32],
+    starts: npt.NDArray[np.int64],
+    vectors: npt.NDArray[np.float32],
+) -> None:
+    """`children` of every slot but the first of each cluster, into `vectors`."""
+    from glie.kernels._decoder import children_range
+    from glie.kernels.parallel import over_ranges
+
+    slots = int(np.diff(starts).max())
+    positions = unrolled.positions(slots)
+
+    def run(first: int, last: int) -> None:
+        children_range(
+            anchors,
+            hidden,
+            spreads,
+            positions,
+            unrolled.columns,
+            unrolled.decoder.step_bias,
+            np.float32(ALPHA),
+            starts,
+            first,
+            last,
+            vectors,
+        )
+
+    over_ranges(run, len(anchors), chunk=max(1, SLOTS_TOGETHER * len(anchors) // int(starts[-1])))

@@ -1,4 +1,4 @@
-"""The two innermost loops of MaxSim, written as vectors of eight lanes.
+"""Innermost loops, written as vectors of eight lanes: products of rows, and unpacking.
 
 A compiler turns a plain loop over query vectors into one that keeps its sums in memory, and spends
 more time on moving than on multiplying. Here the sums of a tile, up to four stored rows by up to 24
@@ -46,6 +46,44 @@ def _multiply_add(builder, a, b, c):
     return builder.call(function, [a, b, c])
 
 
+def _products(builder, rows, blocks, stored, dim, columns):
+    """products[r][b] of `rows` rows (dim,) with `blocks` blocks of eight columns (dim, 8 * blocks),
+    both given by address. The builder is left behind the loop over dim."""
+    row_size = builder.mul(dim, _const(4))
+    row_at = [builder.add(stored, builder.mul(row_size, _const(r))) for r in range(rows)]
+    before = builder.block
+    loop = builder.append_basic_block("products")
+    after = builder.append_basic_block("products.after")
+    builder.branch(loop)
+
+    builder.position_at_end(loop)
+    d = builder.phi(WORD)
+    sums = [[builder.phi(FLOATS) for _ in range(blocks)] for _ in range(rows)]
+    columns_at = builder.add(columns, builder.mul(d, _const(4 * LANES * blocks)))
+    column = [
+        _load(builder, builder.add(columns_at, _const(4 * LANES * b)), FLOATS)
+        for b in range(blocks)
+    ]
+    offset = builder.mul(d, _const(4))
+    products = []
+    for r in range(rows):
+        number = _load(builder, builder.add(row_at[r], offset), FLOAT)
+        number = _everywhere(builder, number)
+        products.append(
+            [_multiply_add(builder, number, column[b], sums[r][b]) for b in range(blocks)]
+        )
+    following = builder.add(d, _const(1))
+    d.add_incoming(_const(0), before)
+    d.add_incoming(following, loop)
+    for r in range(rows):
+        for b in range(blocks):
+            sums[r][b].add_incoming(_const(0.0, FLOATS), before)
+            sums[r][b].add_incoming(products[r][b], loop)
+    builder.cbranch(builder.icmp_unsigned("<", following, dim), loop, after)
+    builder.position_at_end(after)
+    return products
+
+
 def _tile(rows, blocks):
     """`rows` stored rows by `blocks` blocks of query vectors."""
 
@@ -56,39 +94,7 @@ def _tile(rows, blocks):
 
         def generate(context, builder, _signature, arguments):
             stored, dim, tokens, scales, best = arguments
-            row_size = builder.mul(dim, _const(4))
-            row_at = [builder.add(stored, builder.mul(row_size, _const(r))) for r in range(rows)]
-            before = builder.block
-            loop = builder.append_basic_block("tile")
-            after = builder.append_basic_block("tile.after")
-            builder.branch(loop)
-
-            builder.position_at_end(loop)
-            d = builder.phi(WORD)
-            sums = [[builder.phi(FLOATS) for _ in range(blocks)] for _ in range(rows)]
-            tokens_at = builder.add(tokens, builder.mul(d, _const(4 * LANES * blocks)))
-            token = [
-                _load(builder, builder.add(tokens_at, _const(4 * LANES * b)), FLOATS)
-                for b in range(blocks)
-            ]
-            offset = builder.mul(d, _const(4))
-            products = []
-            for r in range(rows):
-                number = _load(builder, builder.add(row_at[r], offset), FLOAT)
-                number = _everywhere(builder, number)
-                products.append(
-                    [_multiply_add(builder, number, token[b], sums[r][b]) for b in range(blocks)]
-                )
-            following = builder.add(d, _const(1))
-            d.add_incoming(_const(0), before)
-            d.add_incoming(following, loop)
-            for r in range(rows):
-                for b in range(blocks):
-                    sums[r][b].add_incoming(_const(0.0, FLOATS), before)
-                    sums[r][b].add_incoming(products[r][b], loop)
-            builder.cbranch(builder.icmp_unsigned("<", following, dim), loop, after)
-
-            builder.position_at_end(after)
+            products = _products(builder, rows, blocks, stored, dim, tokens)
             scale = [
                 _everywhere(builder, _load(builder, builder.add(scales, _const(4 * r)), FLOAT))
                 for r in range(rows)
@@ -106,6 +112,24 @@ def _tile(rows, blocks):
         return types.void(*[types.uintp] * 5), generate
 
     return tile
+
+
+@intrinsic
+def multiply_4x2(_context, rows, dim, columns, out, stride):
+    """out[r, c] = rows[r] . column c, for four rows (dim,) and sixteen columns (dim, 16), all given
+    by address; the rows of `out` are `stride` bytes apart."""
+
+    def generate(context, builder, _signature, arguments):
+        rows, dim, columns, out, stride = arguments
+        products = _products(builder, 4, 2, rows, dim, columns)
+        for r in range(4):
+            for b in range(2):
+                offset = builder.add(builder.mul(stride, _const(r)), _const(4 * LANES * b))
+                place = _pointer(builder, builder.add(out, offset), FLOATS)
+                builder.store(products[r][b], place, align=4)
+        return context.get_dummy_value()
+
+    return types.void(*[types.uintp] * 5), generate
 
 
 def _unpack(bits):

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from glie.codec.codec import refined
 from glie.codec.codes import Codes
-from glie.codec.decoder import Decoder, SlotTable, regenerated, with_steps
+from glie.codec.decoder import Decoder, Unrolled, regenerated, with_steps
 from glie.codec.refiner import Refiner
 from glie.evaluation.measures import DEPTH, each_measure, search_codes
 from glie.pages import Pages, Queries
@@ -72,7 +72,7 @@ class Holdout:
         """nDCG@5 of every question."""
         regenerate = None
         if decoder is not None:
-            regenerate = functools.partial(regenerated, SlotTable(decoder))
+            regenerate = functools.partial(regenerated, Unrolled(decoder))
         found = search_codes(self.queries, codes, regenerate, DEPTH).positions
         rankings = {
             query: [str(row) for row in rows]

@@ -1,0 +1,52 @@
+"""The compiled loop of the decoder: the slots of a cluster, four at a time, from their hidden layer
+to unit vectors, without an array of all of them in between."""
+
+import numpy as np
+
+from glie.kernels._compiled import _compile
+from glie.kernels._tiles import multiply_4x2
+
+
+@_compile
+def children_range(
+    anchors, hidden, spreads, positions, columns, bias, alpha, starts, first, last, out
+):
+    """The rows starts[c]..starts[c + 1] of `out` for the clusters first..last: all slots of each
+    but slot 0. columns[g, :, l] is column 16 g + l of the last layer."""
+    groups, width, lanes = columns.shape
+    dim = anchors.shape[1]
+    layer = np.zeros((4, width), np.float32)
+    steps = np.empty((4, groups * lanes), np.float32)
+    stride = 4 * groups * lanes
+    for cluster in range(first, last):
+        begin = starts[cluster]
+        size = starts[cluster + 1] - begin
+        spread = spreads[cluster]
+        for slot in range(1, size, 4):
+            count = min(4, size - slot)
+            for lane in range(count):
+                for w in range(width):
+                    number = hidden[cluster, w] + positions[slot + lane, w]
+                    layer[lane, w] = max(number, np.float32(0))
+            for g in range(groups):
+                multiply_4x2(
+                    layer.ctypes.data,
+                    width,
+                    columns.ctypes.data + 4 * g * width * lanes,
+                    steps.ctypes.data + 4 * g * lanes,
+                    stride,
+                )
+            for lane in range(count):
+                along = np.float32(0)
+                for d in range(dim):
+                    steps[lane, d] = (steps[lane, d] + bias[d]) * spread
+                    along += steps[lane, d] * anchors[cluster, d]
+                squared = np.float32(0)
+                for d in range(dim):
+                    steps[lane, d] -= along * anchors[cluster, d]
+                    squared += steps[lane, d] * steps[lane, d]
+                shrink = alpha / np.sqrt(alpha * alpha + squared)
+                share = np.float32(1) / np.sqrt(np.float32(1) + squared * shrink * shrink)
+                row = begin + slot + lane
+                for d in range(dim):
+                    out[row, d] = (anchors[cluster, d] + steps[lane, d] * shrink) * share
