@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,11 @@ import pytest
 
 import glie
 from glie.codec.fitted import Budget
-from glie.kernels.quantize import Packed
+from glie.kernels.maxsim import maxsim
+from glie.kernels.quantize import BITS, Packed
+from glie.search import CodeBlock, rank
 from tests.codec.networks import random_codec
-from tests.conftest import Floats, make_arrays
+from tests.conftest import Floats, make_arrays, unit
 
 
 def regenerated(codec: glie.Codec, pages: glie.Pages) -> glie.Pages:
@@ -79,6 +82,32 @@ def test_a_shortlist_longer_than_the_answer_or_the_index(fitted_index: glie.Inde
     within = fitted_index.search(query, top=3, ids=wanted)[0]
     assert set(within.ids) <= set(wanted)
     assert within.cost.pages_regenerated == 5
+
+
+@pytest.mark.parametrize("dtype", [*BITS, "bf16"])
+def test_the_best_of_many_pages_are_the_best_by_exact_scores(dtype: str) -> None:
+    """Most are left out by a coarse score; equal pages and several blocks included."""
+    rng = np.random.default_rng(0)
+    arrays = unit(rng.normal(size=(3000, 3, 16)))
+    arrays[1000:1020] = arrays[5]  # equal scores
+    stored = Packed.of(arrays, dtype)
+    counts = np.ones((3000, 3), np.uint16)
+    counts[::7, 2] = 0
+    queries = glie.Queries([unit(rng.normal(size=(n, 16))) for n in (1, 4, 30)] + [arrays[5]])
+    bounds = [0, 1700, 1701, 3000]
+    blocks = [
+        CodeBlock(stored.take(np.arange(a, b)), counts[a:b], a, np.arange(b - a)[:: 1 + (a > 0)])
+        for a, b in pairwise(bounds)
+    ]
+    found = rank(queries, blocks, 25)
+    asked = np.concatenate([block.first + block.rows for block in blocks])
+    ends = 3 * np.arange(3000) + np.count_nonzero(counts, axis=1)
+    flat = stored.take(np.arange(3000))._replace(rows=stored.rows.reshape(9000, -1))
+    exact = maxsim(queries.vectors, queries.offsets, flat, 3 * np.arange(3000), ends)
+    for q in range(len(queries)):
+        order = asked[np.argsort(-exact[q][asked], kind="stable")[:25]]
+        assert found.positions[q].tolist() == order.tolist()
+        assert found.scores[q].tolist() == exact[q][order].tolist()
 
 
 def test_many_regenerated_pages_in_parts(

@@ -4,22 +4,25 @@ and then exact MaxSim over the regenerated vectors of a shortlist."""
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from glie.codec.codes import Codes, used_rows
-from glie.kernels.maxsim import maxsim, prepare
-from glie.kernels.quantize import Packed
+from glie.kernels.coarse import coarse_maxsim
+from glie.kernels.maxsim import maxsim
+from glie.kernels.quantize import BFLOAT16, BITS, Packed
 from glie.pages import Pages, Queries
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 
 SCORES_PER_BLOCK = 4_000_000  # 16 MB of scores at a time, whatever the size of the index
+FEW_PAGES = 1000  # so many, and four times those wanted, are scored exactly at once
 PAGES_PER_REGENERATION = 4096
 VECTORS_PER_REGENERATION = 65_536  # 34 MB of them at a time, at D = 128
 
@@ -78,16 +81,46 @@ def rank(queries: Queries, blocks: Iterable[CodeBlock], top: int) -> Ranking:
         starts, ends = used_rows(block.counts)
         for at in range(0, len(block.rows), step):
             rows = block.rows[at : at + step]
-            scores = maxsim(queries.vectors, queries.offsets, flat, starts[rows], ends[rows])
-            for q in range(len(queries)):
-                positions = np.concatenate([best_positions[q], block.first + rows])
-                merged = np.concatenate([best_scores[q], scores[q]])
+            floors = [scores[-1] if len(scores) == top else -np.inf for scores in best_scores]
+            found = _contenders(queries, flat, starts[rows], ends[rows], floors, top)
+            for q, (places, scores) in enumerate(found):
+                positions = np.concatenate([best_positions[q], block.first + rows[places]])
+                merged = np.concatenate([best_scores[q], scores])
                 keep = best_first(merged, top)
                 best_positions[q], best_scores[q] = positions[keep], merged[keep]
             pages += len(rows)
             bytes_read += len(rows) * k * (row_bytes + block.counts.itemsize)
     cost = Cost(pages, 0, bytes_read, time.perf_counter() - began)
     return Ranking(best_positions, best_scores, cost)
+
+
+@functools.cache
+def prepare() -> None:
+    """Have the compiled loops in memory, so that what is timed next is only the search."""
+    token, one = np.ones((1, 1), np.float32), np.array([0, 1])
+    for dtype in (BFLOAT16, "int8"):  # one loop for all types of a few bits
+        stored = Packed.of(token, dtype)
+        stored.rows.setflags(write=False)  # as a mapped file is
+        maxsim(token, one, stored, one[:1], one[1:])
+    coarse_maxsim(token, one, stored, one[:1], one[1:])
+
+
+def _contenders(
+    queries: Queries, vectors: Packed, starts: Ints, ends: Ints, floors: list[float], top: int
+) -> Iterator[tuple[Ints, Floats]]:
+    """For each query the places and scores of all pages that can be among its `top` best, if that
+    takes a score of at least its floor; perhaps of others."""
+    if vectors.dtype not in BITS or len(starts) < FEW_PAGES + 4 * top:
+        everything = np.arange(len(starts))
+        for scores in maxsim(queries.vectors, queries.offsets, vectors, starts, ends):
+            yield everything, scores
+        return
+    coarse, bounds = coarse_maxsim(queries.vectors, queries.offsets, vectors, starts, ends)
+    for q, (scores, bound) in enumerate(zip(coarse, bounds, strict=True)):
+        last = np.partition(scores, len(scores) - top)[len(scores) - top]
+        places = np.flatnonzero(scores >= max(floors[q], last - bound) - bound)
+        one = queries.slice(q, q + 1)
+        yield places, maxsim(one.vectors, one.offsets, vectors, starts[places], ends[places])[0]
 
 
 def two_stage(

@@ -15,9 +15,9 @@ from glie.errors import MissingExtraError
 from glie.evaluation.datasets import Dataset
 from glie.evaluation.encoded import Encoded
 from glie.index import format as index_format
-from glie.kernels.maxsim import maxsim, prepare
+from glie.kernels.maxsim import maxsim
 from glie.pages import Pages, Queries
-from glie.search import CodeBlock, Cost, Ranking, best_first, two_stage
+from glie.search import CodeBlock, Cost, Ranking, best_first, prepare, two_stage
 
 DEPTH = 5  # pages of a ranking that nDCG@5 judges
 Judgements = Mapping[str, Mapping[str, int]]  # grades, by query and page

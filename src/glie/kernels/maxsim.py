@@ -7,7 +7,7 @@ padded slot is never in the set that is scored. A page without rows scores -inf.
 
 from __future__ import annotations
 
-import functools
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -34,39 +34,42 @@ def maxsim(
 ) -> Floats:
     """scores (Q, P), float32. `vectors` are T rows: (T, D) as they are, or packed."""
     from glie.kernels import _compiled
-    from glie.kernels.parallel import over_ranges
 
     scan = _scan(tokens, vectors)
     scores = np.empty((len(token_offsets) - 1, len(starts)), dtype=np.float32)
-    # about a millisecond of work a chunk: enough to hide a thread's start, little enough to share
-    rows = int(np.maximum(ends - starts, 1).sum()) if len(starts) else 1
-    for first_query, last_query in _passes(token_offsets):
-        part = token_offsets[first_query : last_query + 1]
-        part_tokens = _groups(scan.tokens[part[0] : part[-1]])
-        work = rows * part_tokens[:, 0].size / max(len(starts), 1)
-        chunk = max(1, int(500_000 / work))
 
-        def run(
-            first: int,
-            last: int,
-            part_tokens: Floats = part_tokens,
-            offsets: Ints = part - part[0],
-            out: Floats = scores[first_query:last_query],
-        ) -> None:
-            _compiled.maxsim_range(part_tokens, offsets, *scan[1:], starts, ends, first, last, out)
+    def some(queries: slice, offsets: Ints) -> Callable[[int, int], None]:
+        mine = in_lanes(scan.tokens[offsets[0] : offsets[-1]])
+        out = scores[queries]
 
-        over_ranges(run, len(starts), chunk=chunk)
+        def run(first: int, last: int) -> None:
+            _compiled.maxsim_range(
+                mine, offsets - offsets[0], *scan[1:], starts, ends, first, last, out
+            )
+
+        return run
+
+    in_passes(token_offsets, starts, ends, some)
     return scores
 
 
-@functools.cache
-def prepare() -> None:
-    """Have the compiled loops in memory, so that what is timed next is only the search."""
-    token, one = np.ones((1, 1), np.float32), np.array([0, 1])
-    for dtype in (BFLOAT16, "int8"):  # one loop for all types of a few bits
-        stored = Packed.of(token, dtype)
-        stored.rows.setflags(write=False)  # as a mapped file is
-        maxsim(token, one, stored, one[:1], one[1:])
+def in_passes(
+    token_offsets: Ints,
+    starts: Ints,
+    ends: Ints,
+    some: Callable[[slice, Ints], Callable[[int, int], None]],
+) -> None:
+    """Go over the pages once for a few queries at a time: some(queries, their offsets) gives what
+    is called on ranges of pages, in threads."""
+    from glie.kernels.parallel import over_ranges
+
+    # about a millisecond of work a chunk: enough to hide a thread's start, little enough to share
+    rows = int(np.maximum(ends - starts, 1).sum()) if len(starts) else 1
+    for first, last in _passes(token_offsets):
+        offsets = token_offsets[first : last + 1]
+        work = rows * max(int(offsets[-1] - offsets[0]), LANES) / max(len(starts), 1)
+        chunk = max(1, int(500_000 / work))
+        over_ranges(some(slice(first, last), offsets), len(starts), chunk=chunk)
 
 
 def maxsim_reference(
@@ -109,14 +112,16 @@ def _scan(tokens: Floats, vectors: Floats | Packed) -> _Scan:
     return _Scan(tokens, vectors.rows, np.uint32(0), BITS[vectors.dtype], filling)
 
 
-def _groups(tokens: Floats) -> Floats:
-    """Tokens (T, D) side by side in groups (G, D, lanes), the last filled with zeros."""
+def in_lanes(tokens: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Tokens (T, D) or (T, D / n, n) side by side in groups (G, D, lanes) or (G, D / n, lanes, n),
+    the last filled with zeros."""
     blocks = -(-max(len(tokens), 1) // LANES)
     lanes = LANES * min(COST, key=lambda together: -(-blocks // together) * COST[together])
     groups = -(-max(len(tokens), 1) // lanes)
-    filled = np.zeros((groups * lanes, tokens.shape[1]), np.float32)
+    filled = np.zeros((groups * lanes, *tokens.shape[1:]), tokens.dtype)
     filled[: len(tokens)] = tokens
-    return np.ascontiguousarray(filled.reshape(groups, lanes, -1).swapaxes(1, 2))
+    apart = filled.reshape(groups, lanes, *tokens.shape[1:])
+    return np.ascontiguousarray(apart.swapaxes(1, 2))
 
 
 def _passes(token_offsets: Ints) -> list[tuple[int, int]]:

@@ -1,0 +1,123 @@
+"""The compiled loop of the scan in small integers."""
+
+import numpy as np
+
+from glie.kernels._compiled import _compile
+from glie.kernels._tiles import (
+    LANES,
+    TOGETHER,
+    small_1x1,
+    small_1x2,
+    small_1x3,
+    small_2x1,
+    small_2x2,
+    small_2x3,
+    split_1,
+    split_2,
+    split_4,
+    split_8,
+    sum_below,
+)
+
+
+@_compile
+def _levels(packed, size, bits, dim, row):
+    """Fill `row` with the levels of `size` bytes at an address. Returns one over the length of the
+    odd integers that they stand for."""
+    levels = row.ctypes.data
+    top = (1 << bits) - 1
+    if bits == 8:
+        split_8(packed, size, levels)
+        below = sum_below(packed, size, top)  # halves would not do
+    else:
+        if bits == 4:
+            split_4(packed, size, levels)
+        elif bits == 2:
+            split_2(packed, size, levels)
+        else:
+            split_1(packed, size, levels)
+        below = sum_below(levels, row.shape[0], top)
+    # (2 level - top)^2 = 4 level (level - top) + top^2
+    return np.float32(1) / np.sqrt(np.float32(4) * np.float32(below) + np.float32(dim * top * top))
+
+
+@_compile
+def _score_levels(
+    count, blocks, levels, size, tokens, chunks, steps, shifted, offsets, scales, best
+):
+    if blocks == 3:
+        if count == 2:
+            small_2x3(levels, size, tokens, chunks, steps, shifted, offsets, scales, best)
+        else:
+            small_1x3(levels, size, tokens, chunks, steps, shifted, offsets, scales, best)
+    elif blocks == 2:
+        if count == 2:
+            small_2x2(levels, size, tokens, chunks, steps, shifted, offsets, scales, best)
+        else:
+            small_1x2(levels, size, tokens, chunks, steps, shifted, offsets, scales, best)
+    elif count == 2:
+        small_2x1(levels, size, tokens, chunks, steps, shifted, offsets, scales, best)
+    else:
+        small_1x1(levels, size, tokens, chunks, steps, shifted, offsets, scales, best)
+
+
+@_compile
+def coarse_range(
+    tokens,
+    token_offsets,
+    offsets,
+    units,
+    stored,
+    bits,
+    dim,
+    steps,
+    starts,
+    ends,
+    first,
+    last,
+    scores,
+):
+    """scores[q, p] for the pages first..last, as `maxsim_range` has them but for the rounding of
+    tokens: tokens[g, :, l] is token g * lanes + l in multiples of its unit. `steps` of the sums of
+    four products fit into 16 bits."""
+    groups, fours, lanes, _ = tokens.shape
+    size = stored.shape[1]
+    wide = fours * TOGETHER * bits // 8 if bits < 8 else fours * TOGETHER // 2
+    padded = np.zeros(wide, np.uint8)
+    levels = np.empty((2, fours * TOGETHER), np.uint8)
+    scales = np.empty(2, np.float32)
+    best = np.empty(groups * lanes, np.float32)
+    chunks = fours // steps
+    shifted = chunks // 2 if bits == 8 else chunks  # before the lower halves, or never
+    for page in range(first, last):
+        best[:] = -np.inf
+        row, end = starts[page], ends[page]
+        while row < end:
+            count = 2 if row + 2 <= end else 1
+            for lane in range(count):
+                packed = stored[row + lane]
+                if size == wide:
+                    scales[lane] = _levels(packed.ctypes.data, wide, bits, dim, levels[lane])
+                else:
+                    padded[:size] = packed
+                    scales[lane] = _levels(padded.ctypes.data, wide, bits, dim, levels[lane])
+            for g in range(groups):
+                _score_levels(
+                    count,
+                    lanes // LANES,
+                    levels.ctypes.data,
+                    fours * TOGETHER,
+                    tokens.ctypes.data + g * fours * lanes * TOGETHER,
+                    chunks,
+                    steps,
+                    shifted,
+                    offsets.ctypes.data + 4 * g * lanes,
+                    scales.ctypes.data,
+                    best.ctypes.data + 4 * g * lanes,
+                )
+            row += count
+        for q in range(token_offsets.shape[0] - 1):
+            total = np.float32(0)
+            for t in range(token_offsets[q], token_offsets[q + 1]):
+                total += best[t] * units[t]
+            scores[q, page] = total

@@ -1,0 +1,86 @@
+"""The scan in small integers: what it says it is off by is never exceeded."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glie.kernels.coarse import coarse_maxsim, rounded
+from glie.kernels.maxsim import maxsim_reference
+from glie.kernels.quantize import BITS, Packed, scan_order, unpack
+from tests.kernels.test_maxsim import offsets, ragged, vectors
+
+small = st.sampled_from(list(BITS))
+
+
+@given(ragged, ragged, st.integers(1, 80), st.integers(0, 99), small)
+def test_within_its_bound(
+    queries: list[int], pages: list[int], dim: int, seed: int, dtype: str
+) -> None:
+    tokens, q, p = vectors(queries, dim, seed), offsets(queries), offsets(pages)
+    stored = Packed.of(vectors(pages, dim, seed + 1), dtype)
+    coarse, bounds = coarse_maxsim(tokens, q, stored, p[:-1], p[1:])
+    exact = maxsim_reference(tokens, q, stored, p[:-1], p[1:])
+    assert (np.abs(coarse - exact) <= bounds[:, None]).all()
+    assert (bounds <= 0.05 * np.diff(q)).all()  # and the bound says something
+
+
+@given(ragged, st.integers(1, 80), st.integers(0, 99), small)
+def test_equals_the_same_integers_in_plain_arrays(
+    pages: list[int], dim: int, seed: int, dtype: str
+) -> None:
+    """Rounded query vectors are themselves vectors, of which the scores are exact."""
+    tokens, q, p = vectors([9, 3], dim, seed), offsets([9, 3]), offsets(pages)
+    stored = Packed.of(vectors(pages, dim, seed + 1), dtype)
+    coarse, _ = coarse_maxsim(tokens, q, stored, p[:-1], p[1:])
+    whole, units, _ = rounded(scan_order(tokens, dtype))
+    rows = scan_order(unpack(stored.rows, dtype, dim), dtype)
+    products = (whole * units[:, None]) @ rows.T
+    for first, last in ((0, 9), (9, 12)):
+        expected = [products[first:last, a:b].max(1).sum() for a, b in pairwise(p)]
+        np.testing.assert_allclose(coarse[int(first > 0)], expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", list(BITS))
+@pytest.mark.parametrize("tokens", [1, 8, 9, 17, 25, 33, 260])
+@pytest.mark.parametrize("dim", [1, 128, 136, 384])
+def test_every_number_of_tokens(dim: int, tokens: int, dtype: str) -> None:
+    pages = [1, 2, 3, 5, 8]
+    q, p = offsets([tokens]), offsets(pages)
+    queries = vectors([tokens], dim, 0)
+    stored = Packed.of(vectors(pages, dim, 1), dtype)
+    coarse, bounds = coarse_maxsim(queries, q, stored, p[:-1], p[1:])
+    exact = maxsim_reference(queries, q, stored, p[:-1], p[1:])
+    assert (np.abs(coarse - exact) <= bounds[:, None]).all()
+
+
+def test_the_largest_levels_and_numbers_do_not_overflow() -> None:
+    """All levels at the top, all query numbers at their largest: the sums are as large as can be."""
+    for dtype in BITS:
+        rows = np.full((3, 64 * BITS[dtype]), 255, np.uint8)  # 512 numbers
+        stored = Packed(rows, dtype, 512)
+        tokens = unpack(rows[:1], dtype, 512)  # every number of its rotation is the same
+        case = (tokens, np.array([0, 1]), stored, np.array([0, 1]), np.array([1, 3]))
+        coarse, bounds = coarse_maxsim(*case)
+        assert (np.abs(coarse - maxsim_reference(*case)) <= bounds[:, None]).all()
+        np.testing.assert_allclose(coarse, 1, atol=1e-4)
+
+
+def test_no_pages_no_rows_no_tokens() -> None:
+    stored = Packed.of(vectors([3], 16, 0), "int2")
+    none = np.empty(0, np.int64)
+    scores, bounds = coarse_maxsim(vectors([2], 16, 1), offsets([2]), stored, none, none)
+    assert scores.shape == (1, 0)
+    assert bounds.shape == (1,)
+    empty = np.array([1])
+    scores, _ = coarse_maxsim(vectors([2], 16, 1), offsets([2]), stored, empty, empty)
+    assert scores[0, 0] == -np.inf
+    scores, bounds = coarse_maxsim(
+        np.empty((0, 16), np.float32), np.array([0, 0]), stored, np.array([0]), np.array([3])
+    )
+    assert scores.tolist() == [[0.0]]
+    assert bounds.tolist() == [0.0]
