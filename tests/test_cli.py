@@ -435,7 +435,10 @@ def test_evaluate_writes_a_report_and_goes_on(run: Run, documents: Path) -> None
     quick = ("--epochs", "1", "--to", "results", "--trec", "--more", "shortlist,geometry")
     done = run(*asked, *quick)
     assert done.code == 0
-    assert "Zero-shot: each set is measured by a codec fitted on the other sets." in done.err
+    assert (
+        "Zero-shot: each set is measured by the codec and the centroids of plaid fitted on the "
+        "other sets."
+    ) in done.err
     assert "shortlist oracle" in done.out
     assert "0 found finished" in done.out
     names = {path.name for path in Path("results").iterdir()}

@@ -518,6 +518,28 @@ def test_a_codebook_of_another_encoder(
         list(run(sets, plan([SHIPPED]), None, Store(None)))
 
 
+def test_what_was_fitted_is_said_only_if_it_was(
+    sets: list[Encoded], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_name = {one.name: one for one in sets}
+    monkeypatch.setattr(comparison, "load", lambda name, **_: by_name[name])
+
+    def notes(methods: list[str], **how: Any) -> list[str]:
+        return Comparison(["one"], plan(methods, **how), fit_on=["one", "two"]).notes(sets)
+
+    seen = "Not zero-shot on one: it is one of these."
+    assert notes(["glie"]) == ["Fitted on one, two: the codec.", seen]
+    assert notes(["plaid"]) == ["Fitted on one, two: the centroids of plaid.", seen]
+    both = "Fitted on one, two: the codec and the centroids of plaid."
+    assert notes(["glie", "plaid"]) == [both, seen]
+    assert notes(["glie-free"], more=["geometry"]) == []
+    codec = glie.fit(*module.joined(sets), k=2, recipe=QUICK)
+    given = Comparison(["one"], plan(["glie"]), codec=codec).notes(sets[:1])
+    assert given == [f"The codec was given; it was fitted on {2 * PAGES} pages."]
+    unused = plan(["glie-free"], more=["geometry"])
+    assert Comparison(["one"], unused, codec=codec).notes(sets[:1]) == []
+
+
 def test_budgets_that_hold_nothing(long_sets: list[Encoded]) -> None:
     store = Store(None)
     with pytest.raises(glie.InputError, match="259 bytes hold no vector of 128 numbers in bfloat"):
