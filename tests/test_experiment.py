@@ -540,6 +540,16 @@ def test_what_was_fitted_is_said_only_if_it_was(
     assert Comparison(["one"], unused, codec=codec).notes(sets[:1]) == []
 
 
+def test_a_codebook_is_made_without_all_pages_in_memory(
+    sets: list[Encoded], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def all_pages(encoded: Encoded) -> glie.Pages:
+        raise AssertionError("all pages read at once")
+
+    monkeypatch.setattr(Encoded, "pages", all_pages)
+    assert len(list(run(sets, plan([ADAPTED]), None, Store(None)))) == 4
+
+
 def test_budgets_that_hold_nothing(long_sets: list[Encoded]) -> None:
     store = Store(None)
     with pytest.raises(glie.InputError, match="259 bytes hold no vector of 128 numbers in bfloat"):

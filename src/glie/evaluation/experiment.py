@@ -386,7 +386,7 @@ class _Bench:
     def _adapted_to_pages(self, size: int, codec: Codec) -> Codec:
         if size not in self._adapted:
             self.progress(f"{self.encoded.name}: a codebook of its pages, {size:,} bytes a page")
-            self._adapted[size] = codec.adapted(self.encoded.pages())
+            self._adapted[size] = codec.adapted(self.encoded.blocks())
         return self._adapted[size]
 
     def _of_codec(self, codecs: Codecs, seed: int) -> Iterator[Result]:
