@@ -46,6 +46,7 @@ class IndexInfo:
     words: int  # of a codebook that a page keeps, at most
     displaced: int  # of these, at most, those that also tell a direction
     encoder: str | None
+    budget: int | None  # bytes a page that it was made for, if it was
     code_bytes_per_page: int | None  # measured; None while there is none
     bytes: int  # of everything in the folder
     image_bytes: int  # of these, kept pictures
@@ -178,6 +179,7 @@ class Index:
             words=self.codec.config.words,
             displaced=self.codec.config.displaced,
             encoder=None if manifest.encoder is None else manifest.encoder["name"],
+            budget=self.codec.config.bytes_per_page or None,
             code_bytes_per_page=round(code_bytes / stored) if stored else None,
             bytes=self._folder.size(),
             image_bytes=sum(images.bytes for images in state.images if images),
