@@ -14,16 +14,10 @@ from glie.codec.codec import Codec
 from glie.errors import InputError
 from glie.evaluation.datasets import load
 from glie.evaluation.encoded import Encoded
-from glie.evaluation.experiment import (
-    Codecs,
-    Plan,
-    check_names,
-    check_others,
-    check_plan,
-    run,
-    without_words,
-)
+from glie.evaluation.experiment import run
+from glie.evaluation.fits import Codecs
 from glie.evaluation.methods import ADAPTED, PLAID
+from glie.evaluation.plan import Plan, check_names, check_others, check_plan, without_words
 from glie.evaluation.store import Store, fingerprint
 from glie.evaluation.tables import Results
 from glie.evaluation.vectors import vectors_of
