@@ -154,6 +154,25 @@ def test_a_budget_in_bytes(run: Run, documents: Path) -> None:
     assert done["cost"]["pages_regenerated"] == 3
 
 
+def test_few_pages_go_above_a_budget_and_it_is_said_why(run: Run, documents: Path) -> None:
+    above = "above the 260 asked for: "
+    shared = "are names and the folder itself, which more pages would share"
+    done = run("index", "reports", "--to", "x.glie", "--bytes-per-page", 260)
+    assert above in done.out
+    assert shared in done.out
+    facts = run("info", "x.glie", "--json").json
+    assert facts["budget"] == 260 < facts["bytes_per_page"]
+    assert above in run("info", "x.glie").out
+    run("delete", "x.glie", "b.pdf")
+    assert "deleted pages take space until" in run("info", "x.glie").out
+    done = run("shrink", "x.glie", "--bytes-per-page", 150, "--to", "y.glie")
+    assert "above the 150 asked for: " in done.out
+    assert "asked for" not in run("index", "reports", "--to", "k.glie", "--k", 2).out
+    assert run("info", "k.glie", "--json").json["budget"] is None
+    roomy = ("--to", "large.glie", "--bytes-per-page", 4000)
+    assert "asked for" not in run("index", "reports", *roomy).out
+
+
 def test_shrink(run: Run, documents: Path) -> None:
     run("index", "reports", "--to", "x.glie", "--keep-images")
     asked = ("shrink", "x.glie", "--bytes-per-page", 260, "--to")
@@ -435,7 +454,10 @@ def test_evaluate_writes_a_report_and_goes_on(run: Run, documents: Path) -> None
     quick = ("--epochs", "1", "--to", "results", "--trec", "--more", "shortlist,geometry")
     done = run(*asked, *quick)
     assert done.code == 0
-    assert "Zero-shot: each set is measured by a codec fitted on the other sets." in done.err
+    assert (
+        "Zero-shot: each set is measured by the codec and the centroids of plaid fitted on the "
+        "other sets."
+    ) in done.err
     assert "shortlist oracle" in done.out
     assert "0 found finished" in done.out
     names = {path.name for path in Path("results").iterdir()}

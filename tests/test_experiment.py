@@ -18,10 +18,13 @@ from glie.codec.codebook import Codebook
 from glie.encoders import Encoder
 from glie.evaluation import Dataset, Encoded, comparison, encode, encoding
 from glie.evaluation import experiment as module
+from glie.evaluation import fits as fits_module
 from glie.evaluation.comparison import Comparison
-from glie.evaluation.experiment import Codecs, Plan, facts, run
+from glie.evaluation.experiment import run
+from glie.evaluation.fits import Codecs, facts, joined
 from glie.evaluation.measures import StoredCodes, ndcg_at_5, search_oracle
 from glie.evaluation.methods import ADAPTED, FREE, SHIPPED, TITLES, chosen_methods
+from glie.evaluation.plan import MORE, Plan
 from glie.evaluation.report import write_report
 from glie.evaluation.store import Result, Setting, Store
 from glie.evaluation.tables import Results, word_shortlists
@@ -87,7 +90,7 @@ def sets() -> list[Encoded]:
 @pytest.fixture(scope="module")
 def results(sets: list[Encoded], tmp_path_factory: pytest.TempPathFactory) -> list[Result]:
     store = Store(tmp_path_factory.mktemp("results"), trec=True)
-    return everything(sets, plan(more=module.MORE), store)
+    return everything(sets, plan(more=MORE), store)
 
 
 def test_every_method_is_measured_at_every_budget(results: list[Result]) -> None:
@@ -181,7 +184,7 @@ def test_each_set_is_measured_by_a_codec_of_the_others(
         seen.append({page.split("/")[0] for page in pages.ids})
         return glie.fit(pages, *rest, **settings)
 
-    monkeypatch.setattr(module, "fit", spy)
+    monkeypatch.setattr(fits_module, "fit", spy)
     everything(sets, plan(["glie"]), Store(None))
     assert seen == [{"0:two"}, {"0:one"}]
 
@@ -197,7 +200,7 @@ def test_what_is_finished_is_kept(
     def no_fit(*given: Any, **settings: Any) -> None:
         raise AssertionError("fitted again")
 
-    monkeypatch.setattr(module, "fit", no_fit)
+    monkeypatch.setattr(fits_module, "fit", no_fit)
     again = Store(tmp_path)
     assert everything(sets, few, again) == measured
     assert (again.made, again.kept) == (0, len(measured))
@@ -255,7 +258,7 @@ def test_half_a_fit_is_not_kept(
             config=codec.config, fitted=dataclasses.replace(codec.fitted, notes=notes)
         )
 
-    monkeypatch.setattr(module, "fit", interrupted)
+    monkeypatch.setattr(fits_module, "fit", interrupted)
     for folder in (tmp_path, None):
         with pytest.raises(KeyboardInterrupt):
             everything(sets, plan(["glie"]), Store(folder))
@@ -271,7 +274,7 @@ def test_three_seeds_are_three_fits_and_their_mean(
         fits.append(settings["seed"])
         return glie.fit(*given, **settings)
 
-    monkeypatch.setattr(module, "fit", spy)
+    monkeypatch.setattr(fits_module, "fit", spy)
     seeded = plan(["raw-kmeans", "token-pooling", "glie"], seeds=[0, 1, 2])
     found = Results(everything(sets, seeded, Store(None), fit_on=[sets[0]]))
     assert fits == [0, 1, 2]  # once each, not once a set
@@ -308,7 +311,7 @@ def test_what_a_codec_was_fitted_on_is_said(sets: list[Encoded], results: list[R
     quarter = next(r for r in results if r.setting.variant == "25% of pages")
     assert quarter.codec is not None
     assert quarter.codec["pages"] == 18
-    codec = glie.fit(*module.joined(sets), k=2, recipe=QUICK)
+    codec = glie.fit(*joined(sets), k=2, recipe=QUICK)
     assert facts(codec)["pages"] == 2 * PAGES
 
 
@@ -481,7 +484,7 @@ def test_centroids_are_those_of_the_other_sets(
         seen.append((pages.ids[0].split("/")[0], len(pages), bytes_per_page))
         return pooled(pages, bytes_per_page)
 
-    monkeypatch.setattr(module, "pooled", spy)
+    monkeypatch.setattr(fits_module, "pooled", spy)
     everything(long_sets, in_bytes(300, 520, methods=["plaid"], seeds=[0, 1]), Store(None))
     assert seen == [(name, PAGES, size) for name in ("0:two", "0:one") for size in (300, 520)]
 
@@ -516,6 +519,38 @@ def test_a_codebook_of_another_encoder(
     assert "made of the pages of each set, never of a question" in line
     with pytest.raises(glie.InputError, match="left out on 2 sets"):
         list(run(sets, plan([SHIPPED]), None, Store(None)))
+
+
+def test_what_was_fitted_is_said_only_if_it_was(
+    sets: list[Encoded], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_name = {one.name: one for one in sets}
+    monkeypatch.setattr(comparison, "load", lambda name, **_: by_name[name])
+
+    def notes(methods: list[str], **how: Any) -> list[str]:
+        return Comparison(["one"], plan(methods, **how), fit_on=["one", "two"]).notes(sets)
+
+    seen = "Not zero-shot on one: it is one of these."
+    assert notes(["glie"]) == ["Fitted on one, two: the codec.", seen]
+    assert notes(["plaid"]) == ["Fitted on one, two: the centroids of plaid.", seen]
+    both = "Fitted on one, two: the codec and the centroids of plaid."
+    assert notes(["glie", "plaid"]) == [both, seen]
+    assert notes(["glie-free"], more=["geometry"]) == []
+    codec = glie.fit(*joined(sets), k=2, recipe=QUICK)
+    given = Comparison(["one"], plan(["glie"]), codec=codec).notes(sets[:1])
+    assert given == [f"The codec was given; it was fitted on {2 * PAGES} pages."]
+    unused = plan(["glie-free"], more=["geometry"])
+    assert Comparison(["one"], unused, codec=codec).notes(sets[:1]) == []
+
+
+def test_a_codebook_is_made_without_all_pages_in_memory(
+    sets: list[Encoded], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def all_pages(encoded: Encoded) -> glie.Pages:
+        raise AssertionError("all pages read at once")
+
+    monkeypatch.setattr(Encoded, "pages", all_pages)
+    assert len(list(run(sets, plan([ADAPTED]), None, Store(None)))) == 4
 
 
 def test_budgets_that_hold_nothing(long_sets: list[Encoded]) -> None:

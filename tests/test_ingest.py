@@ -11,6 +11,7 @@ import pytest
 from reportlab.pdfgen import canvas
 
 import glie
+import glie.index.index as index_module
 import glie.ingest as ingest_module
 from glie.cli.indexes import ocr_hint
 from glie.encoders.base import Floats
@@ -67,6 +68,28 @@ def test_indexes_a_folder(empty: glie.Index, folder: Path) -> None:
     assert metadata["path"] == str((folder / "a.pdf").resolve())
     assert steps[-1] == Step("sub/b.pdf", 3, 3, 4, 4)
     assert (steps[0].pages, steps[1].pages) == (6, 4)  # two pages a document, then fewer
+
+
+def test_a_codebook_is_made_of_more_than_the_first_commit_would_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingest_module, "PAGES_PER_COMMIT", 3)
+    for module in (ingest_module, index_module):
+        monkeypatch.setattr(module, "FIRST_PAGES", 10)
+    for number in range(20):
+        make_pdf(tmp_path / "docs" / f"{number:02}.pdf", [f"page number {number} of many"])
+    encoder = {"name": "words", "revision": "1"}
+    index = glie.Index.create(tmp_path / "x", glie.Codec(bytes_per_page=400), encoder=encoder)
+    sizes = []
+
+    def show(step: Step) -> None:
+        sizes.append(len(index))
+
+    ingest(index, WordEncoder(), [tmp_path / "docs"], progress=show)
+    assert index.codec.codebook is not None
+    assert index.codec.codebook.notes == {"adapted_to": 10}
+    assert sorted(set(sizes)) == [0, 11, 14, 17]
+    assert len(index) == 20
 
 
 def test_a_second_run_adds_only_what_changed(empty: glie.Index, folder: Path) -> None:

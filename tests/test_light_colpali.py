@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -310,6 +311,56 @@ def test_saved_and_loaded(folder: Path, pairs: list[Pair], tmp_path: Path) -> No
         assert (mine == theirs).all()
     assert again.codes(images, list("abcdef")).k == K
     encoder.save(tmp_path / "adapter")  # over what it wrote before
+
+
+def test_a_save_that_is_killed_at_any_moment(
+    colpali: Path, pairs: list[Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It leaves what was there before, or nothing that could be taken for an adapter, and nothing
+    in the way of the next save."""
+
+    class Killed(BaseException):
+        pass
+
+    encoder, other = LightColPali(colpali), LightColPali(colpali)
+    for one, k in ((encoder, K), (other, K - 1)):
+        fine_tune(one, pairs, k, FineTuning(rank=2, steps=1, batch=3, accumulation=1))
+    place = tmp_path / "adapter"
+    replace, write = Path.replace, peft.PeftModel.save_pretrained
+
+    def mortal(path: Path, target: Path, left: Iterator[int]) -> Path:
+        if next(left, None) is None:
+            raise Killed
+        return replace(path, target)
+
+    def writes(model: Any, folder: Path, left: Iterator[int], **how: Any) -> None:
+        write(model, folder, **how)
+        if next(left, None) is None:
+            Path(folder, "adapter_model.safetensors").write_bytes(b"half")
+            raise Killed
+
+    for moment in range(6):  # while peft writes, and before each of the five renames
+        for before in (False, True):
+            shutil.rmtree(place, ignore_errors=True)
+            if before:
+                other.save(place)
+            with monkeypatch.context() as life:
+                left = iter(range(moment))
+                for kind, name, act in (
+                    (Path, "replace", mortal),
+                    (peft.PeftModel, "save_pretrained", writes),
+                ):
+                    life.setattr(kind, name, functools.partialmethod(act, left=left))
+                with pytest.raises(Killed):
+                    encoder.save(place)
+            if before and moment < 2:
+                assert LightColPali(colpali, place).k == K - 1
+            else:
+                with pytest.raises(glie.EncoderError, match="not an adapter"):
+                    LightColPali(colpali, place)
+            encoder.save(place)
+            assert LightColPali(colpali, place).k == K
+            assert [path.name for path in tmp_path.iterdir()] == ["adapter"]
 
 
 def test_the_same_seed_gives_the_same_weights(colpali: Path, pairs: list[Pair]) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glie.evaluation.measures import MEASURES, each_measure
-from glie.evaluation.methods import ADAPTED
+from glie.evaluation.methods import ADAPTED, SHIPPED
 from glie.evaluation.store import Result, Setting
 from glie.evaluation.tables import (
     Estimate,
@@ -159,6 +159,23 @@ def test_budgets_in_bytes() -> None:
         ["a page of 1,000,000", "500"],
     ]
     assert projected(Results(made())) is None
+
+
+def test_what_is_kept_is_said_of_each_of_our_methods() -> None:
+    results = [make("a", method, 2, 0, [score]) for method, score in METHODS.items()]
+    (table,) = per_set(Results([*results, make("a", "uncompressed", None, 0, [0.8])]))
+    assert table.rows[0] == ["raw k-means, bytes a page", "200"]
+    assert table.rows[-3:] == [
+        ["normalised k-means, kept", "50%"],
+        ["refined, one stage, kept", "62%"],
+        ["full, kept", "75%"],
+    ]
+    in_bytes = [
+        Result(Setting("a", method, bytes=520), 500, 1.0, dict.fromkeys(MEASURES, score), (score,))
+        for method, score in ((SHIPPED, 0.6), (ADAPTED, 0.7))
+    ]
+    (table,) = per_set(Results([*in_bytes, make("a", "uncompressed", None, 0, [0.8])]))
+    assert table.rows[-2:] == [["words, kept", "75%"], ["words, adapted, kept", "87%"]]
 
 
 def test_rows_for_programs() -> None:

@@ -21,7 +21,7 @@ from glie.documents import (
 )
 from glie.encoders.base import Encoder
 from glie.errors import DocumentError, EncoderError, IdError, MissingExtraError
-from glie.index.index import Batch, Index
+from glie.index.index import FIRST_PAGES, Batch, Index
 from glie.pages import Pages
 
 PAGES_PER_COMMIT = 64  # an interruption loses about so many pages of work, or one document
@@ -121,11 +121,23 @@ def ingest(
                 pages_read += len(ready.pages)
             step = Step(document.name, read, len(found), report.pages_added, pages_read)
             progress(step)
-            if read == len(found) or sum(len(r.pages) for r in waiting) >= PAGES_PER_COMMIT:
+            enough = sum(len(r.pages) for r in waiting) >= _pages_per_commit(index)
+            if read == len(found) or enough:
                 _store(index, encoder, waiting, report, keep_images, step, progress)
                 waiting = []
         report.documents_gone = _gone(paths, known, {document.name for document in found})
     return report
+
+
+def _pages_per_commit(index: Index) -> int:
+    """So many, and of the first as many as a codebook is made of, if one will be, and one more,
+    which says that there are more."""
+    codec, encoder = index.codec, index.encoder
+    if not codec.adapts or index.dim is not None:
+        return PAGES_PER_COMMIT
+    made_for = None if codec.codebook is None else codec.codebook.encoder
+    known = made_for and encoder and same_encoder(made_for, encoder)
+    return PAGES_PER_COMMIT if known else FIRST_PAGES + 1
 
 
 def found_documents(paths: Sequence[str | os.PathLike[str]]) -> list[FoundDocument]:

@@ -308,6 +308,20 @@ def print_ingest(report: Report, facts: glie.IndexInfo, seconds: float) -> None:
             f"{lean / facts.pages:,.0f} bytes a page; their "
             f"{facts.vectors:,} vectors would take {size(facts.uncompressed_bytes)}"
         )
+    above = above_budget(facts)
+    if above:
+        print(above)
+
+
+def above_budget(facts: glie.IndexInfo) -> str | None:
+    """Why a page takes more than was asked for, where it does."""
+    if not facts.pages or not facts.budget or facts.lean_bytes <= facts.budget * facts.pages:
+        return None
+    above = f"above the {facts.budget:,} asked for"
+    if facts.deleted:
+        return f"{above}: deleted pages take space until `glie compact`"
+    beside = facts.lean_bytes / facts.pages - (facts.code_bytes_per_page or 0)
+    return f"{above}: {beside:,.0f} are names and the folder itself, which more pages would share"
 
 
 def print_json(value: Any) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import glie
+from glie.codec import adapt
 from glie.codec.budget import OVERHEAD, config_for, least_bytes
 from glie.codec.codebook import Codebook, fit_codebook, leftovers
 from glie.codec.codes import Blobs, Codes
@@ -196,9 +197,9 @@ def test_a_budget_that_is_too_small_says_what_is_needed() -> None:
         with pytest.raises(glie.InputError, match="whole number"):
             glie.Codec(bytes_per_page=wrong)  # type: ignore[arg-type]
     for few in (0, -5):
-        for adapt in (None, True):
+        for adapts in (None, True):
             with pytest.raises(glie.InputError, match=f"found {few}"):
-                glie.Codec(bytes_per_page=few, adapt=adapt)
+                glie.Codec(bytes_per_page=few, adapt=adapts)
     with pytest.raises(TypeError, match="alone"):
         glie.Codec(4, bytes_per_page=520)
 
@@ -264,6 +265,56 @@ def test_a_stream_is_adapted_to_by_its_first_pages(tmp_path: Path) -> None:
     assert index.ids == pages.ids
     assert index.codec.codebook is not None
     assert index.codec.codebook.notes == {"adapted_to": 500}
+
+
+@pytest.mark.parametrize("size", [1, 64, 499, 500, 501, 600])
+def test_a_stream_is_adapted_to_alike_in_any_batches(size: int, tmp_path: Path) -> None:
+    pages = pages_of(600, high=20)
+    codec = glie.Codec(bytes_per_page=400, adapt=True)
+    index = glie.Index.create(tmp_path / "i", codec)
+    index.add(glie.Batch(pages.slice(at, min(at + size, 600))) for at in range(0, 600, size))
+    assert index.codec.same_as(codec.adapted(pages.slice(0, 500), more=True))
+
+
+def test_a_stream_that_ends_with_the_first_pages_is_all_there_is(tmp_path: Path) -> None:
+    pages = pages_of(500, high=20)
+    codec = glie.Codec(bytes_per_page=400, adapt=True)
+    index = glie.Index.create(tmp_path / "i", codec)
+    index.add(glie.Batch(pages.slice(at, at + 100)) for at in range(0, 500, 100))
+    assert index.codec.same_as(codec.adapted(pages))
+
+
+def test_a_sample_is_drawn_over_all_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same in any blocks, of a bounded size, of pages at even distances."""
+    monkeypatch.setattr(adapt, "MOST_VECTORS", 400)
+    pages = pages_of(200, high=30)
+    whole = adapt.drawn(pages)
+    assert (whole.of_pages, whole.of_vectors) == (200, len(pages.vectors))
+    assert 200 <= len(whole.pages.vectors) <= 400 < len(pages.vectors)
+    step = 200 // len(whole.pages)
+    for page, rows in enumerate(whole.pages):
+        np.testing.assert_array_equal(rows, pages[step * page])
+    for size in (1, 7, 199):
+        blocks = [pages.slice(at, min(at + size, 200)) for at in range(0, 200, size)]
+        sample = adapt.drawn(iter(blocks))
+        assert sample[1:] == whole[1:]
+        np.testing.assert_array_equal(sample.pages.vectors, whole.pages.vectors)
+        np.testing.assert_array_equal(sample.pages.offsets, whole.pages.offsets)
+        assert not any(np.shares_memory(sample.pages.vectors, block.vectors) for block in blocks)
+    codec = glie.Codec(bytes_per_page=400, adapt=True)
+    assert codec.adapted(iter(blocks)).same_as(codec.adapted(pages))
+
+
+def test_what_cannot_be_adapted_to() -> None:
+    codec = glie.Codec(bytes_per_page=400, adapt=True)
+    for nothing in ([], glie.Pages([]), [glie.Pages([])]):
+        with pytest.raises(glie.InputError, match="at least one"):
+            codec.adapted(nothing)
+    for wrong in (3, [make_arrays(1)[0]]):
+        with pytest.raises(glie.InputError, match=r"expected glie\.Pages, found"):
+            codec.adapted(wrong)  # type: ignore[arg-type]
+    with pytest.raises(glie.VectorError, match="have 8 numbers, and later 16"):
+        codec.adapted([glie.Pages(make_arrays(2, dim=8)), glie.Pages(make_arrays(2))])
 
 
 def test_adapting_takes_other_dimensions_and_single_pages(tmp_path: Path) -> None:

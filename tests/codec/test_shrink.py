@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from pathlib import Path
 
@@ -11,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import glie
+from glie.codec import shrink
 from glie.codec.codebook import Codebook, fit_codebook, leftovers
-from glie.codec.evidence import read_evidence
+from glie.codec.evidence import evidence_of, read_evidence, rebuilt
 from glie.codec.shrink import merged, shrunk, smaller
 from tests.codec.networks import random_codec
 from tests.conftest import Floats, make_arrays, unit
@@ -126,6 +128,37 @@ def test_little_is_lost_against_compressing_the_pages(before: int, after: int) -
     made = shrunk(source.compress(pages), source, target)
     direct = covered(pages, target.regenerate(budget(after).compress(pages)))
     assert covered(pages, target.regenerate(made)) > direct - 0.03
+
+
+def test_words_that_the_page_needed_more_count_more() -> None:
+    """Each layer half as much as the one before, and the first as much as an anchor."""
+    pages, source = wide_pages(3), budget(ROOMY)
+    codes = source.compress(pages)
+    stored = source.regenerate(codes)
+    need = shrink._need(codes, stored)
+    for page, rows in enumerate(stored):
+        used = int(np.count_nonzero(codes.counts[page]))
+        words = len(rows) - used
+        assert words > 64
+        expected = np.repeat([1, 0.5, 0.25], [used + 32, 32, words - 64])
+        mine = need[stored.offsets[page] : stored.offsets[page + 1]]
+        np.testing.assert_array_equal(mine, expected)
+
+
+def test_weights_decide_which_words_stay() -> None:
+    """Of two halves of a page and room for few words, the heavier half has them."""
+    rows = wide_pages(1).vectors
+    rows = rows[np.argsort(rows[:, 0])]
+    pages, halves = glie.Pages([rows]), np.arange(len(rows)) < len(rows) // 2
+    codes = glie.Codec(k=1, dtype="int2").compress(pages)
+    found = []
+    for heavy in (halves, ~halves):
+        weights = np.where(heavy, 1, 0.01).astype(np.float32)
+        blobs = evidence_of(pages, codes, book(), 3, 0, weights)
+        found.append(rebuilt(dataclasses.replace(codes, evidence=blobs), book(), 0))
+    for place, heavy in enumerate((halves, ~halves)):
+        part = glie.Pages([rows[heavy]])
+        assert covered(part, found[place]) > covered(part, found[1 - place]) + 0.01
 
 
 def test_vectors_are_kept_in_2_bits_then_in_as_many_as_fit() -> None:

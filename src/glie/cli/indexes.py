@@ -15,6 +15,7 @@ import glie
 from glie.cli.shared import IndexPath, Json, encoder_of, load_encoder, named_codec
 from glie.errors import InputError
 from glie.terminal import (
+    above_budget,
     errors,
     fail,
     output,
@@ -212,12 +213,14 @@ def shrink(
     with status_line("shrinking") as say:
         made = index.shrunk(to, bytes_per_page=bytes_per_page, progress=say)
     before, after = index.info(), made.info()
+    each = after.lean_bytes / after.pages
     if as_json:
         sizes = {"bytes_before": before.bytes, "bytes": after.bytes}
-        each = after.lean_bytes / after.pages
         print_json({"index": str(to), "pages": after.pages, **sizes, "bytes_per_page": each})
     else:
         print(f"{size(before.bytes)} before, {size(after.bytes)} now: {_codec_line(made, after)}")
+        above = above_budget(after)
+        print(f"{each:,.0f} bytes a page" + (f", {above}" if above else ""))
 
 
 def info(
@@ -258,6 +261,9 @@ def info(
     ]
     if per_page and ratio:
         rows.append(("a page", f"{per_page:,.0f} bytes, codes {facts.code_bytes_per_page:,}"))
+        above = above_budget(facts)
+        if above:
+            rows.append(("", above))
         rows.append(
             (
                 "vectors",

@@ -103,8 +103,8 @@ def evaluate(
     glie evaluate my-set --bytes-per-page 520,1040 --methods all
     """
     from glie.evaluation.comparison import Comparison
-    from glie.evaluation.experiment import MORE, Plan
     from glie.evaluation.methods import chosen_methods
+    from glie.evaluation.plan import MORE, Plan
     from glie.evaluation.report import write_report
     from glie.evaluation.tables import rows
 

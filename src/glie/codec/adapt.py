@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,10 +13,11 @@ from glie.codec.budget import ANCHOR_TYPE, config_for, least_bytes
 from glie.codec.codebook import WORD_TYPE, Codebook, Floats, fit_codebook, leftovers
 from glie.codec.codes import quantised
 from glie.codec.config import CodecConfig
+from glie.errors import InputError, VectorError
 from glie.kernels.quantize import row_bytes
 from glie.pages import Pages
 
-VECTORS = 200_000  # of which the words are found, drawn from all pages
+MOST_VECTORS = 400_000  # that are held, drawn over all pages, and of which words are found
 BOOK_SHARE = 0.2  # of the bytes of all pages, at most
 FEWEST_WORDS, MOST_WORDS = 64, 16_384
 VECTORS_A_WORD = 16  # at least, when more pages will come than those seen
@@ -29,25 +32,66 @@ def fits(book: Codebook, pages: Pages) -> bool:
     """Whether a codebook was made for vectors like these, by how much of some it explains."""
     if book.dim != pages.dim:
         return False
-    rest = _rest(_every(pages, max(1, len(pages) // FIT_PAGES)))
+    step = max(1, len(pages) // FIT_PAGES)
+    rest = _rest(_packed([pages[row] for row in range(0, len(pages), step)]))
     missing = rest - book.words[book.nearest(rest)]
     return float((missing**2).sum()) < (1 - EXPLAINED) * float((rest**2).sum())
 
 
-def settled(pages: Pages, bytes_per_page: int, *, more: bool) -> tuple[CodecConfig, Codebook]:
-    """The settings and the codebook for these pages, its bytes included in the budget; unless
-    `more` pages are to come, among which it weighs little."""
-    dim, count = pages.dim, len(pages.vectors)
+class Sample(NamedTuple):
+    """Pages drawn over a corpus, and how large that is."""
+
+    pages: Pages
+    of_pages: int
+    of_vectors: int
+
+
+def drawn(pages: Pages | Iterable[Pages]) -> Sample:
+    """All pages or, of more than MOST_VECTORS, one in 2, 4, 8 or so on, the most that these hold.
+    Of blocks, one is read after the other, and what is drawn is the same in any blocks."""
+    step, count, vectors, held = 1, 0, 0, 0
+    kept: list[Floats] = []
+    for block in _blocks(pages):
+        for rows in block:
+            if kept and rows.shape[1] != kept[0].shape[1]:
+                raise VectorError(
+                    f"pages: their vectors have {kept[0].shape[1]} numbers, and later "
+                    f"{rows.shape[1]}; all must agree"
+                )
+            if count % step == 0:
+                kept.append(rows if step == 1 else rows.copy())  # a view would hold its block
+                held += len(rows)
+            while held > MOST_VECTORS and len(kept) > 1:
+                kept, step = [rows.copy() for rows in kept[::2]], 2 * step
+                held = sum(map(len, kept))
+            count, vectors = count + 1, vectors + len(rows)
+    if not kept:
+        raise InputError("pages: expected at least one to adapt to")
+    return Sample(_packed(kept), count, vectors)
+
+
+def _blocks(pages: Pages | Iterable[Pages]) -> Iterator[Pages]:
+    """The pages, or the blocks that they come in, checked."""
+    for block in [pages] if isinstance(pages, Pages) or not isinstance(pages, Iterable) else pages:
+        if not isinstance(block, Pages):
+            raise InputError(f"pages: expected glie.Pages, found {type(block).__name__}")
+        yield block
+
+
+def settled(sample: Sample, bytes_per_page: int, *, more: bool) -> tuple[CodecConfig, Codebook]:
+    """The settings and the codebook for the pages that were drawn from, its bytes included in the
+    budget; unless `more` pages are to come, among which it weighs little."""
+    dim = sample.pages.dim
     if more:
-        words = count // VECTORS_A_WORD
+        words = sample.of_vectors // VECTORS_A_WORD
     else:
         word = row_bytes(dim, WORD_TYPE) + 2  # and its length
-        words = int(BOOK_SHARE * bytes_per_page * len(pages)) // word
-    words = min(max(words, FEWEST_WORDS), MOST_WORDS, max(1, count // 4))
-    rest = _rest(_every(pages, max(1, count // VECTORS)))
-    book = fit_codebook(rest, words, word_share=WORD_SHARE, notes={"adapted_to": len(pages)})
+        words = int(BOOK_SHARE * bytes_per_page * sample.of_pages) // word
+    words = min(max(words, FEWEST_WORDS), MOST_WORDS, max(1, sample.of_vectors // 4))
+    notes = {"adapted_to": sample.of_pages}
+    book = fit_codebook(_rest(sample.pages), words, word_share=WORD_SHARE, notes=notes)
     # on a few pages even the smallest codebook weighs more than its share
-    left = bytes_per_page if more else bytes_per_page - len(book.to_bytes()) // len(pages)
+    left = bytes_per_page if more else bytes_per_page - len(book.to_bytes()) // sample.of_pages
     config = config_for(max(left, least_bytes(dim, len(book))), dim, len(book))
     return dataclasses.replace(config, bytes_per_page=bytes_per_page), book
 
@@ -59,11 +103,6 @@ def _rest(pages: Pages) -> Floats:
     return leftovers(pages, codes, Codebook.anchor_share)[0]
 
 
-def _every(pages: Pages, step: int) -> Pages:
-    """One page in so many."""
-    chosen = range(0, len(pages), step)
-    return Pages.packed(
-        np.concatenate([pages[i] for i in chosen]),
-        np.concatenate([[0], np.cumsum(pages.lengths[::step])]).astype(np.int64),
-        [pages.ids[i] for i in chosen],
-    )
+def _packed(arrays: Sequence[Floats]) -> Pages:
+    offsets = np.cumsum([0, *map(len, arrays)], dtype=np.int64)
+    return Pages.packed(np.concatenate(arrays), offsets, [str(i) for i in range(len(arrays))])

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from glie.codec.adapt import fits, settled
+from glie.codec.adapt import Sample, drawn, fits, settled
 from glie.codec.anchors import anchor, cluster
 from glie.codec.budget import config_for, unsettled_config
 from glie.codec.codebook import Codebook
@@ -159,21 +159,26 @@ class Codec:
         """Whether it may choose again, and make a codebook, when it sees the pages to store."""
         return self.config.adapt
 
-    def suited_to(self, pages: Pages, *, more: bool = False) -> Codec:
+    def suited_to(self, pages: Pages | Iterable[Pages], *, more: bool = False) -> Codec:
         """What to store these pages with: this codec, or where it has no codebook that fits them,
         one that has adapted."""
-        if not self.adapts or (self.codebook is not None and fits(self.codebook, pages)):
+        if not self.adapts:
             return self
-        return self.adapted(pages, more=more)
+        sample = drawn(pages)
+        if self.codebook is not None and fits(self.codebook, sample.pages):
+            return self
+        return self._settled(sample, more)
 
-    def adapted(self, pages: Pages, *, more: bool = False) -> Codec:
+    def adapted(self, pages: Pages | Iterable[Pages], *, more: bool = False) -> Codec:
         """A codec for the same bytes a page with a codebook made of these pages. It counts among
-        their bytes, unless there are many `more` to come."""
+        their bytes, unless there are many `more` to come. Pages that do not fit in memory may come
+        in blocks: only some of them, drawn over all, are held."""
         if not self.adapts:
             raise InputError("adapted: expected a codec that was made by bytes_per_page")
-        if not isinstance(pages, Pages) or not len(pages):
-            raise InputError("adapted: expected glie.Pages, at least one")
-        config, codebook = settled(pages, self.config.bytes_per_page, more=more)
+        return self._settled(drawn(pages), more)
+
+    def _settled(self, sample: Sample, more: bool) -> Codec:
+        config, codebook = settled(sample, self.config.bytes_per_page, more=more)
         return Codec(config=config, codebook=codebook)
 
     def compress(self, pages: Pages) -> Codes:

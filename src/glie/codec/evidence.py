@@ -36,34 +36,49 @@ DISPLACEMENT_TYPE = "int1"
 DISPLACEMENT = np.float32(0.5)  # how far a displaced vector moves before it is projected back
 
 
-def evidence_of(pages: Pages, codes: Codes, book: Codebook, symbols: int, displaced: int) -> Blobs:
+def evidence_of(
+    pages: Pages,
+    codes: Codes,
+    book: Codebook,
+    symbols: int,
+    displaced: int,
+    weights: Floats | None = None,
+) -> Blobs:
     """The evidence of every page: at most `symbols` symbols, of which the first `displaced` have
-    a displacement."""
+    a displacement. `weights`: how much each vector of the pages counts, if not all alike."""
+    weights = np.ones(len(pages.vectors), np.float32) if weights is None else weights
     rest, slots = leftovers(pages, codes, book.anchor_share)
     found = slots * len(book) + book.nearest(rest)
     blobs = []
     for page, rows in enumerate(pages):
-        mine = found[pages.offsets[page] : pages.offsets[page + 1]]
+        mine = slice(pages.offsets[page], pages.offsets[page + 1])
         anchors = codes.vectors[page, : np.count_nonzero(codes.counts[page])]
-        blobs.append(_blob(rows, mine, anchors, book, symbols, displaced))
+        blobs.append(_blob(rows, weights[mine], found[mine], anchors, book, symbols, displaced))
     return Blobs.of(blobs)
 
 
 def _blob(
-    rows: Floats, found: Ints, anchors: Floats, book: Codebook, symbols: int, displaced: int
+    rows: Floats,
+    weights: Floats,
+    found: Ints,
+    anchors: Floats,
+    book: Codebook,
+    symbols: int,
+    displaced: int,
 ) -> bytes:
     distinct, owner = np.unique(found, return_inverse=True)
     used = np.array([len(anchors)])
     bounds = np.array([0, len(distinct)])
     members, _ = rebuild(anchors[None], used, book.words, book.shares, distinct, bounds)
-    chosen = most_needed(rows @ members.T, len(anchors))[:symbols] - len(anchors)
+    weighed: Floats = np.multiply(rows, weights[:, None])
+    chosen = most_needed(weighed @ members.T, len(anchors))[:symbols] - len(anchors)
     universe = len(anchors) * len(book)
     data = pack_set(distinct[chosen], universe)
     unpacked = unpack_set(data, len(chosen), universe)
     assert unpacked is not None
     kept = np.searchsorted(distinct, unpacked[0][:displaced])
     sums = np.zeros((len(distinct), rows.shape[1]), np.float32)
-    np.add.at(sums, owner, rows)
+    np.add.at(sums, owner, weighed)
     away = _unit(sums[kept]) - members[len(anchors) + kept]
     return blob_of(len(chosen), data, pack(_unit(away), DISPLACEMENT_TYPE))
 

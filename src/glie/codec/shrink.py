@@ -2,8 +2,8 @@
 
 Anchors are merged: k-means of the stored ones, each as often as it stands for a vector, is k-means
 of the page as far as its anchors tell. Words that say where the vectors were around the old
-anchors are found anew around the merged ones; where the anchors stay, the words stay, the most
-needed of them.
+anchors are found anew around the merged ones, those first that the page needed most; where the
+anchors stay, the words stay, the most needed of them.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ def shrunk(codes: Codes, source: Codec, target: Codec) -> Codes:
     else:
         settings = target.config
         stored = source.regenerate(codes)
-        evidence = evidence_of(stored, anchors, book, settings.words, settings.displaced)
+        need = _need(codes, stored)
+        evidence = evidence_of(stored, anchors, book, settings.words, settings.displaced, need)
     return dataclasses.replace(anchors, evidence=evidence)
 
 
@@ -81,6 +82,17 @@ def merged(codes: Codes, config: CodecConfig) -> Codes:
     clusters = clusters_of(pages, config)
     # counts that were rounded up may add up to more than can be stored
     return anchor(pages, clusters._replace(counts=clusters.counts.clip(max=MAX_VECTORS)))
+
+
+def _need(codes: Codes, stored: Pages) -> Floats:
+    """How much each stored vector counts. The page's own vectors decided which words came first, so
+    a layer counts half as much as the one before it, and the first as much as the anchors."""
+    need = np.ones(len(stored.vectors), np.float32)
+    used = np.count_nonzero(codes.counts, axis=1)
+    for start, end in zip(stored.offsets[:-1] + used, stored.offsets[1:], strict=True):
+        for place, (first, last) in enumerate(layers(end - start)):
+            need[start + first : start + last] = 0.5**place
+    return need
 
 
 def _cut(codes: Codes, source: Codec, target: Codec) -> Blobs:

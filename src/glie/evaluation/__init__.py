@@ -3,7 +3,7 @@
 from glie.evaluation.datasets import Dataset, load, load_pages
 from glie.evaluation.encoded import Encoded
 from glie.evaluation.encoding import encode
-from glie.evaluation.experiment import joined
+from glie.evaluation.fits import joined
 from glie.evaluation.sampling import sample
 from glie.evaluation.vectors import read_corpora
 

@@ -14,16 +14,10 @@ from glie.codec.codec import Codec
 from glie.errors import InputError
 from glie.evaluation.datasets import load
 from glie.evaluation.encoded import Encoded
-from glie.evaluation.experiment import (
-    Codecs,
-    Plan,
-    check_names,
-    check_others,
-    check_plan,
-    run,
-    without_words,
-)
-from glie.evaluation.methods import ADAPTED
+from glie.evaluation.experiment import run
+from glie.evaluation.fits import Codecs
+from glie.evaluation.methods import ADAPTED, PLAID
+from glie.evaluation.plan import Plan, check_names, check_others, check_plan, without_words
 from glie.evaluation.store import Store, fingerprint
 from glie.evaluation.tables import Results
 from glie.evaluation.vectors import vectors_of
@@ -92,20 +86,25 @@ class Comparison:
 
     @property
     def _fitted(self) -> list[str]:
+        """What is measured that was fitted, and on what."""
+        codec = self.plan.learned
         if self.codec is not None:
             assert self.codec.fitted is not None
             pages = self.codec.fitted.notes.get("pages")
-            return [f"The codec was given; it was fitted on {pages} pages."]
-        if not self.fits:
+            return [f"The codec was given; it was fitted on {pages} pages."] if codec else []
+        what = ["the codec"] if codec else []
+        what += [f"the centroids of {PLAID}"] if PLAID in self.plan.methods else []
+        if not self.fits or not what:
             return []
+        fitted = " and ".join(what)
         if self.fit_on is None:
-            return ["Zero-shot: each set is measured by a codec fitted on the other sets."]
+            return [f"Zero-shot: each set is measured by {fitted} fitted on the other sets."]
         sources = [self.loaded[name].name for name in self.fit_on]
-        lines = [f"The codec was fitted on {', '.join(sources)}."]
+        lines = [f"Fitted on {', '.join(sources)}: {fitted}."]
         measured = [self.loaded[name].name for name in self.datasets]
         seen = [name for name in measured if name in sources]
         if seen:
-            lines.append(f"Not zero-shot on {', '.join(seen)}: the codec was fitted on it.")
+            lines.append(f"Not zero-shot on {', '.join(seen)}: it is one of these.")
         return lines
 
     def measure(

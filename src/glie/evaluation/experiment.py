@@ -1,25 +1,19 @@
-"""An experiment: methods, budgets and seeds on sets of vectors."""
+"""An experiment: methods, budgets and seeds, measured on sets of vectors."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
-import xxhash
 
-from glie.baselines import ResidualCode, merge, pooled
-from glie.codec.codebook import Codebook
 from glie.codec.codec import LOOKED_UP, SHORTLIST, Codec
 from glie.codec.codes import Codes
-from glie.codec.config import CodecConfig
 from glie.errors import DatasetError, InputError
 from glie.evaluation.encoded import Encoded, check_encoder
+from glie.evaluation.fits import Codecs, facts
 from glie.evaluation.measures import (
     StoredCodes,
     each_measure,
@@ -30,7 +24,6 @@ from glie.evaluation.measures import (
 from glie.evaluation.methods import (
     ADAPTED,
     FREE,
-    NEEDS_CODEC,
     ORACLE,
     PLAID,
     SHIPPED,
@@ -41,14 +34,12 @@ from glie.evaluation.methods import (
     has_words_for,
     residual_coded,
     seeded,
-    vector_bytes,
 )
-from glie.evaluation.store import Result, Setting, Store, digest, filename, fingerprint
-from glie.pages import Pages, Queries
+from glie.evaluation.plan import Plan, check_budgets, check_names, without_words
+from glie.evaluation.store import Result, Setting, Store, digest, fingerprint
+from glie.pages import Pages
 from glie.search import Ranking
-from glie.training.fit import FitStep, fit
-from glie.training.recipe import Recipe, recipe_of
-from glie.wording import count
+from glie.training.recipe import recipe_of
 
 DEPTH = 100  # pages of a ranking that are kept: what recall@100 and run files need
 SHORTLISTS = (5, 10, 20, 50, 100)
@@ -56,49 +47,8 @@ SHORTLIST_K = 4  # the budget of the shortlist table
 WORD_SHORTLIST = "words-shortlist"
 WORD_SHORTLISTS = (20, 50, 100, 200, 500)  # words are looked up for more pages
 WORD_SHORTLIST_BYTES = 520  # their budget, or the nearest that is measured
-RESIDUAL_VECTORS = 500_000  # before pooling; centroids are fitted on no more
 CAPACITIES = ((128, 1), (256, 1), (512, 1), (512, 3))  # width and depth of a decoder
 SHARES = (0.25, 0.5, 1.0)  # of the pages that are fitted on
-# tables that take longer: of the length of the shortlist, the size of the decoder, the number of
-# pages to fit on; and the intrinsic dimension of the pages
-MORE = ("shortlist", "capacity", "data", "geometry")
-
-
-@dataclasses.dataclass(frozen=True)
-class Plan:
-    """What is measured."""
-
-    methods: Sequence[str]
-    budgets: Sequence[int]  # vectors a page, or bytes
-    in_bytes: bool = False
-    seeds: Sequence[int] = (0,)
-    more: Sequence[str] = ()  # what else is varied: some of MORE
-    recipe: str | Recipe = "default"
-    epochs: int | None = None
-
-    def vectors(self, budget: int, dim: int) -> int:
-        """The k of a budget: as many vectors in bfloat16 as fit."""
-        if self.in_bytes and budget < vector_bytes(dim):
-            raise InputError(
-                f"--bytes-per-page: {budget} bytes hold no vector of {dim} numbers in bfloat16, "
-                f"which takes {vector_bytes(dim)}"
-            )
-        return CodecConfig(k=budget // vector_bytes(dim) if self.in_bytes else budget).k
-
-    def bytes(self, budget: int, dim: int) -> int:
-        """The bytes of a budget."""
-        return budget if self.in_bytes else budget * vector_bytes(dim)
-
-    @property
-    def learned(self) -> bool:
-        """Whether a fitted codec is measured, if there is one."""
-        varied = {"shortlist", "capacity", "data"} & set(self.more)
-        return bool(varied or set(NEEDS_CODEC) & set(self.methods))
-
-    def by_vectors(self, codec: bool) -> bool:
-        """Whether anything keeps whole vectors in bfloat16; with a codec, its code does."""
-        free = {method.name for method in FREE if not method.by_bytes}
-        return bool(free & set(self.methods)) or (codec and self.learned)
 
 
 def run(
@@ -117,175 +67,12 @@ def run(
             raise DatasetError(
                 f"{encoded.name}: it has no questions; nothing can be measured on it"
             )
-        _check_budgets(encoded, plan, codecs is not None)
+        check_budgets(encoded, plan, codecs is not None)
     if set(plan.methods) == {SHIPPED}:
         for line in without_words(sets, plan):
             raise InputError(line)
     for encoded in sets:
         yield from _Bench(encoded, plan, codecs, store, progress).results()
-
-
-def _check_budgets(encoded: Encoded, plan: Plan, codec: bool) -> None:
-    """Whether they hold anything, found out before the first is measured."""
-    for budget in plan.budgets:
-        if plan.by_vectors(codec):
-            plan.vectors(budget, encoded.dim)
-        if SHIPPED in plan.methods and has_words_for(encoded.encoder, encoded.dim):
-            Codec(bytes_per_page=plan.bytes(budget, encoded.dim))
-
-
-def without_words(sets: Sequence[Encoded], plan: Plan) -> list[str]:
-    """What is said of sets that the codebook was not made for."""
-    lacking = [one for one in sets if not has_words_for(one.encoder, one.dim)]
-    if SHIPPED not in plan.methods or not lacking:
-        return []
-    book = Codebook.shipped()
-    name = None if book.encoder is None else book.encoder["name"]
-    return [
-        f"{SHIPPED}: left out on {count(len(lacking), 'set')}: the codebook that comes with glie "
-        f"is for encoder {name!r} at D = {book.dim}; {ADAPTED} makes one for any"
-    ]
-
-
-def check_plan(plan: Plan, *, codec: bool, fits: bool, report: bool) -> None:
-    """Refuse a plan that cannot be carried out, or parts of it that nothing would come of."""
-    from glie.training.fit import check_ready
-
-    if not plan.in_bytes:
-        for k in plan.budgets:
-            CodecConfig(k=k)
-    recipe_for(plan)
-    listed = codec or fits or SHIPPED in plan.methods
-    needs = {"shortlist": listed, "capacity": fits, "data": fits, "geometry": True}
-    for name in plan.more:
-        if not needs[name]:
-            wanted = "--codec or --fit-on" if name == "shortlist" else "--fit-on"
-            raise InputError(f"--more {name}: it is about a fitted codec; give {wanted}")
-    used = plan.learned or (fits and PLAID in plan.methods)
-    if (codec or fits) and not plan.more and not used:
-        raise InputError("--methods: none of them uses the codec; add glie, or leave the codec out")
-    if fits and plan.learned:
-        check_ready()
-    probe = Pages([np.eye(2, 8)])
-    for method in FREE:  # what needs an extra that is not there says so now
-        if method.name in plan.methods:
-            method.compress(probe, 64, 0)
-    if PLAID in plan.methods:
-        merge(probe, 1)
-    each_measure({"q": {"p": 1}}, {"q": ["p"]})
-    if report:
-        from glie.evaluation.plots import check_plotting
-
-        check_plotting()
-
-
-def recipe_for(plan: Plan) -> Recipe:
-    """The recipe of a plan's fits."""
-    recipe = recipe_of(plan.recipe)
-    return recipe if plan.epochs is None else dataclasses.replace(recipe, epochs=plan.epochs)
-
-
-def check_names(names: Sequence[str]) -> None:
-    """Results are told apart by the name of their set, in files too."""
-    seen: dict[str, str] = {}
-    for name in names:
-        other = seen.setdefault(filename(name), name)
-        if other is not name or names.count(name) > 1:
-            raise DatasetError(f"two sets have the name {name!r}, or nearly so; rename one")
-
-
-def check_others(sets: Sequence[object]) -> None:
-    """Of one set there are no others to fit on."""
-    if len(sets) < 2:
-        raise InputError("--fit-on others: there is one set; give others to fit on")
-
-
-class Codecs:
-    """The fitted codecs that are measured: one that is given, or fits on some sets."""
-
-    def __init__(
-        self,
-        plan: Plan,
-        store: Store,
-        *,
-        given: Codec | None = None,
-        fit_on: Sequence[Encoded] | None = None,
-        sets: Sequence[Encoded] = (),
-        say: Callable[[str], None] = lambda what: None,
-    ) -> None:
-        """`fit_on` None, without a codec given, means the others of `sets`."""
-        if given is None and fit_on is None:
-            check_others(sets)
-        self.plan, self.store, self.given, self.fit_on = plan, store, given, fit_on
-        self.sets, self.say = sets, say
-        self._residual_codes: dict[str, ResidualCode] = {}
-
-    def sources(self, encoded: Encoded) -> Sequence[Encoded]:
-        """What the codec that measures a set is fitted on."""
-        if self.given is not None:
-            return []
-        if self.fit_on is not None:
-            return self.fit_on
-        return [other for other in self.sets if other is not encoded]
-
-    def seeds(self) -> Sequence[int]:
-        return self.plan.seeds if self.given is None else (0,)
-
-    def codec(
-        self,
-        encoded: Encoded,
-        seed: int,
-        *,
-        budgets: Sequence[int],
-        capacity: tuple[int, int] | None = None,
-        share: float = 1.0,
-    ) -> Codec:
-        if self.given is not None:
-            return self.given
-        recipe = recipe_for(self.plan)
-        if capacity is not None:
-            recipe = dataclasses.replace(recipe, width=capacity[0], depth=capacity[1])
-        sources = self.sources(encoded)
-        decides = [[fingerprint(source) for source in sources], dataclasses.asdict(recipe)]
-        key = xxhash.xxh3_64_hexdigest(json.dumps([*decides, sorted(budgets), share]).encode())
-        title = "+".join(source.name for source in sources)
-
-        def show(step: FitStep) -> None:
-            self.say(f"fitting on {title}, seed {seed}: step {step.step} of {step.steps}")
-
-        def make() -> Codec:
-            self.say(f"fitting on {title}, seed {seed}")
-            pages, queries, relevant = joined(sources, share, seed)
-            return fit(
-                pages,
-                queries,
-                relevant,
-                budgets,
-                recipe=recipe,
-                seed=seed,
-                encoder=sources[0].encoder,
-                progress=show,
-            )
-
-        return self.store.codec(f"{title[:80]}-seed{seed}-{key}", make)
-
-    def residual_key(self, encoded: Encoded, bytes_per_page: int, seed: int) -> str:
-        """What decides a residual code."""
-        decides = [fingerprint(source) for source in self.sources(encoded)]
-        return xxhash.xxh3_64_hexdigest(json.dumps([decides, bytes_per_page, seed]).encode())
-
-    def residual_code(self, encoded: Encoded, bytes_per_page: int, seed: int) -> ResidualCode:
-        """Centroids of the pages that a codec would be fitted on, pooled for a budget."""
-        key = self.residual_key(encoded, bytes_per_page, seed)
-        if key not in self._residual_codes:
-            sources = self.sources(encoded)
-            title = "+".join(source.name for source in sources)
-            self.say(f"centroids of {title}, {bytes_per_page:,} bytes a page")
-            vectors = sum(int(source.lengths.sum()) for source in sources)
-            pages, *_ = joined(sources, min(1.0, RESIDUAL_VECTORS / vectors), seed)
-            codes = pooled(pages, bytes_per_page)
-            self._residual_codes[key] = ResidualCode.fit(codes.vectors[codes.counts > 0], seed)
-        return self._residual_codes[key]
 
 
 class _Coded(NamedTuple):
@@ -386,7 +173,7 @@ class _Bench:
     def _adapted_to_pages(self, size: int, codec: Codec) -> Codec:
         if size not in self._adapted:
             self.progress(f"{self.encoded.name}: a codebook of its pages, {size:,} bytes a page")
-            self._adapted[size] = codec.adapted(self.encoded.pages())
+            self._adapted[size] = codec.adapted(self.encoded.blocks())
         return self._adapted[size]
 
     def _of_codec(self, codecs: Codecs, seed: int) -> Iterator[Result]:
@@ -549,53 +336,3 @@ class _Bench:
 
     def _true_pages(self, codes: Codes) -> Pages:
         return self.encoded.take([self._rows[page] for page in codes.ids])
-
-
-def joined(
-    sets: Sequence[Encoded], share: float = 1.0, seed: int = 0
-) -> tuple[Pages, Queries, list[list[str]]]:
-    """Several sets as one to fit on, or a share of their pages with the questions they answer:
-    pages, questions, and which pages answer which. Ids begin with the set's place and name."""
-    for one in sets:
-        check_encoder(one, sets[0].encoder)
-    chosen = [_drawn(len(one.page_ids), share, [seed, place]) for place, one in enumerate(sets)]
-    lengths = [one.lengths[rows] for one, rows in zip(sets, chosen, strict=True)]
-    offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
-    vectors = np.empty((int(offsets[-1]), sets[0].dim), np.float32)
-    ids: list[str] = []
-    asked: list[npt.NDArray[np.float32]] = []
-    relevant: list[list[str]] = []
-    done = 0
-    for place, (one, rows) in enumerate(zip(sets, chosen, strict=True)):
-        pages = one.take(rows)
-        vectors[done : done + len(pages.vectors)] = pages.vectors
-        done += len(pages.vectors)
-        prefix, known = f"{place}:{one.name}/", set(pages.ids)
-        ids.extend(prefix + page for page in pages.ids)
-        for query, tokens in zip(one.queries.ids, one.queries, strict=True):
-            found = [prefix + page for page in one.relevant[query] if page in known]
-            if found:
-                asked.append(tokens)
-                relevant.append(found)
-    return Pages.packed(vectors, offsets, ids), Queries(asked), relevant
-
-
-def _drawn(total: int, share: float, seed: Sequence[int]) -> npt.NDArray[np.int64]:
-    """The rows of a share of some pages, in order."""
-    order = np.random.default_rng(seed).permutation(total)
-    return np.sort(order[: max(1, round(share * total))])
-
-
-def facts(codec: Codec) -> dict[str, Any]:
-    """What a table says of a fitted codec, or of a codebook that is not everyone's."""
-    if codec.fitted is None:
-        book = codec.codebook
-        if book is None or book is Codebook.shipped():
-            return {}
-        return {"codebook_bytes": len(book.to_bytes()), "pages": book.notes.get("adapted_to")}
-    notes = codec.fitted.notes
-    sizes = (array.size for array in (*codec.fitted.refiner, *codec.fitted.decoder))
-    return {
-        "parameters": int(sum(sizes)),
-        **{name: notes.get(name) for name in ("pages", "queries", "steps", "seconds")},
-    }

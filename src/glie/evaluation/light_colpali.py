@@ -17,6 +17,7 @@ import dataclasses
 import json
 import math
 import os
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -218,15 +219,22 @@ class LightColPali:
         return best.masked_fill(~asked[:, None], 0).sum(-1)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the adapter, in peft's format, and the notes of its fine-tuning."""
+        """Write the adapter, in peft's format, and the notes of its fine-tuning: beside the folder,
+        and rename them into it when all are whole."""
         if not self.notes:
             raise InputError("nothing to save: the model is not fine-tuned")
-        place = Path(folder)
+        place = Path(folder).resolve()
         check_place(place)
         try:
-            # its embeddings are the model's own, and looking for changes could ask the Hub
-            self.model.save_pretrained(place, save_embedding_layers=False)
-            (place / NOTES).write_text(json.dumps(self.notes, indent=1), encoding="utf-8")
+            with tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{place.name}-") as made:
+                # its embeddings are the model's own, and looking for changes could ask the Hub
+                self.model.save_pretrained(made, save_embedding_layers=False)
+                parts, notes = list(Path(made).iterdir()), Path(made, NOTES)
+                notes.write_text("{}", encoding="utf-8")  # with these, a folder is not loaded
+                notes.replace(place / NOTES)
+                notes.write_text(json.dumps(self.notes, indent=1), encoding="utf-8")
+                for part in (*parts, notes):
+                    part.replace(place / part.name)
         except OSError as error:
             raise EncoderError(f"{place}: cannot be written: {error.strerror}") from None
 

@@ -224,13 +224,14 @@ def main_sweep(results: Results) -> Table:
 
 
 def per_set(results: Results) -> list[Table]:
-    """The same of each set, with what the last of our methods keeps of the uncompressed score."""
+    """The same of each set, with what each of our methods keeps of the uncompressed score."""
     tables = []
     for dataset in results.datasets:
         body: list[list[str]] = []
         if results.methods and not results.in_bytes:
-            sizes = [results.of(dataset, results.methods[0], k)[0] for k in results.budgets]
-            body.append(["bytes a page", *(f"{result.bytes_per_page:,.0f}" for result in sizes)])
+            first = results.methods[0]
+            sizes = [results.of(dataset, first, k)[0].bytes_per_page for k in results.budgets]
+            body.append([f"{TITLES[first]}, bytes a page", *(f"{size:,.0f}" for size in sizes)])
         body += [
             [TITLES[method], *(str(results.ndcg(dataset, method, k)) for k in results.budgets)]
             for method in results.methods
@@ -238,10 +239,9 @@ def per_set(results: Results) -> list[Table]:
         if results.of(dataset, UNCOMPRESSED, None):
             ceiling = results.ndcg(dataset, UNCOMPRESSED, None).mean
             body.append([TITLES[UNCOMPRESSED], *[f"{ceiling:.3f}"] * len(results.budgets)])
-            ours = [method for method in results.methods if method in OURS]
-            if ours and ceiling:
-                kept = [results.ndcg(dataset, ours[-1], k).mean / ceiling for k in results.budgets]
-                body.append([f"{TITLES[ours[-1]]}, kept", *(f"{part:.0%}" for part in kept)])
+            for method in [one for one in results.methods if ceiling and one in OURS]:
+                kept = [results.ndcg(dataset, method, k).mean / ceiling for k in results.budgets]
+                body.append([f"{TITLES[method]}, kept", *(f"{part:.0%}" for part in kept)])
         header = ["method", *results.columns]
         tables.append(Table(f"set-{dataset}", f"nDCG@5 on {dataset}", header, body))
     return tables

@@ -46,6 +46,7 @@ class IndexInfo:
     words: int  # of a codebook that a page keeps, at most
     displaced: int  # of these, at most, those that also tell a direction
     encoder: str | None
+    budget: int | None  # bytes a page that it was made for, if it was
     code_bytes_per_page: int | None  # measured; None while there is none
     bytes: int  # of everything in the folder
     image_bytes: int  # of these, kept pictures
@@ -178,6 +179,7 @@ class Index:
             words=self.codec.config.words,
             displaced=self.codec.config.displaced,
             encoder=None if manifest.encoder is None else manifest.encoder["name"],
+            budget=self.codec.config.bytes_per_page or None,
             code_bytes_per_page=round(code_bytes / stored) if stored else None,
             bytes=self._folder.size(),
             image_bytes=sum(images.bytes for images in state.images if images),
@@ -243,8 +245,11 @@ class Index:
             kept = merge_tail(state, writer, gone, arriving)
             dim, codec = state.manifest.dim, self.codec
             if codec.adapts and dim is None:
-                batches, first, more = first_pages(batches)
-                if first is not None:
+                if isinstance(pages, Pages):
+                    first, more = [pages], False
+                else:
+                    batches, first, more = first_pages(batches)
+                if any(len(some) for some in first):
                     codec = codec.suited_to(first, more=more)
             for batch in batches:
                 if not isinstance(batch, Batch):
@@ -476,23 +481,17 @@ class Index:
         return f"Index({str(self.path)!r}, {len(self)} pages, k={self.codec.k})"
 
 
-def first_pages(batches: Iterable[Batch]) -> tuple[Iterable[Batch], Pages | None, bool]:
-    """The batches, none of them lost, the pages of the first of them, if there are any, and
-    whether there are more."""
-    source, held, found, more = iter(batches), list[Batch](), list[Pages](), False
+def first_pages(batches: Iterable[Batch]) -> tuple[Iterable[Batch], list[Pages], bool]:
+    """The batches, none of them lost, the first FIRST_PAGES of their pages, however they are
+    divided among them, and whether there are more."""
+    source, held, first, room = iter(batches), list[Batch](), list[Pages](), FIRST_PAGES
     for batch in source:
         held.append(batch)
-        more = sum(map(len, found)) >= FIRST_PAGES
-        if more or not isinstance(batch, Batch):
-            break  # what is wrong with it, the caller says
-        if len(batch.pages) and (not found or batch.pages.dim == found[0].dim):
-            found.append(batch.pages)
-    joined = None
-    if found:
-        lengths = np.concatenate([pages.lengths for pages in found])
-        joined = Pages.packed(
-            np.concatenate([pages.vectors for pages in found]),
-            np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-            [str(number) for number in range(len(lengths))],
-        )
-    return itertools.chain(held, source), joined, more
+        if not isinstance(batch, Batch):
+            break  # what is wrong with it, the caller says; and so of another dimension
+        if len(batch.pages) and (not first or batch.pages.dim == first[0].dim):
+            first.append(batch.pages.slice(0, min(room, len(batch.pages))))
+            room -= len(batch.pages)
+        if room < 0:
+            break
+    return itertools.chain(held, source), first, room < 0

@@ -1,0 +1,145 @@
+"""What an experiment is asked for, and what of it cannot be done."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from glie.baselines import merge
+from glie.codec.codebook import Codebook
+from glie.codec.codec import Codec
+from glie.codec.config import CodecConfig
+from glie.errors import DatasetError, InputError
+from glie.evaluation.encoded import Encoded
+from glie.evaluation.measures import each_measure
+from glie.evaluation.methods import (
+    ADAPTED,
+    FREE,
+    NEEDS_CODEC,
+    PLAID,
+    SHIPPED,
+    has_words_for,
+    vector_bytes,
+)
+from glie.evaluation.store import filename
+from glie.pages import Pages
+from glie.training.recipe import Recipe, recipe_of
+from glie.wording import count
+
+# tables that take longer: of the length of the shortlist, the size of the decoder, the number of
+# pages to fit on; and the intrinsic dimension of the pages
+MORE = ("shortlist", "capacity", "data", "geometry")
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What is measured."""
+
+    methods: Sequence[str]
+    budgets: Sequence[int]  # vectors a page, or bytes
+    in_bytes: bool = False
+    seeds: Sequence[int] = (0,)
+    more: Sequence[str] = ()  # what else is varied: some of MORE
+    recipe: str | Recipe = "default"
+    epochs: int | None = None
+
+    def vectors(self, budget: int, dim: int) -> int:
+        """The k of a budget: as many vectors in bfloat16 as fit."""
+        if self.in_bytes and budget < vector_bytes(dim):
+            raise InputError(
+                f"--bytes-per-page: {budget} bytes hold no vector of {dim} numbers in bfloat16, "
+                f"which takes {vector_bytes(dim)}"
+            )
+        return CodecConfig(k=budget // vector_bytes(dim) if self.in_bytes else budget).k
+
+    def bytes(self, budget: int, dim: int) -> int:
+        """The bytes of a budget."""
+        return budget if self.in_bytes else budget * vector_bytes(dim)
+
+    @property
+    def learned(self) -> bool:
+        """Whether a fitted codec is measured, if there is one."""
+        varied = {"shortlist", "capacity", "data"} & set(self.more)
+        return bool(varied or set(NEEDS_CODEC) & set(self.methods))
+
+    def by_vectors(self, codec: bool) -> bool:
+        """Whether anything keeps whole vectors in bfloat16; with a codec, its code does."""
+        free = {method.name for method in FREE if not method.by_bytes}
+        return bool(free & set(self.methods)) or (codec and self.learned)
+
+
+def recipe_for(plan: Plan) -> Recipe:
+    """The recipe of a plan's fits."""
+    recipe = recipe_of(plan.recipe)
+    return recipe if plan.epochs is None else dataclasses.replace(recipe, epochs=plan.epochs)
+
+
+def check_plan(plan: Plan, *, codec: bool, fits: bool, report: bool) -> None:
+    """Refuse a plan that cannot be carried out, or parts of it that nothing would come of."""
+    from glie.training.fit import check_ready
+
+    if not plan.in_bytes:
+        for k in plan.budgets:
+            CodecConfig(k=k)
+    recipe_for(plan)
+    listed = codec or fits or SHIPPED in plan.methods
+    needs = {"shortlist": listed, "capacity": fits, "data": fits, "geometry": True}
+    for name in plan.more:
+        if not needs[name]:
+            wanted = "--codec or --fit-on" if name == "shortlist" else "--fit-on"
+            raise InputError(f"--more {name}: it is about a fitted codec; give {wanted}")
+    used = plan.learned or (fits and PLAID in plan.methods)
+    if (codec or fits) and not plan.more and not used:
+        raise InputError("--methods: none of them uses the codec; add glie, or leave the codec out")
+    if fits and plan.learned:
+        check_ready()
+    probe = Pages([np.eye(2, 8)])
+    for method in FREE:  # what needs an extra that is not there says so now
+        if method.name in plan.methods:
+            method.compress(probe, 64, 0)
+    if PLAID in plan.methods:
+        merge(probe, 1)
+    each_measure({"q": {"p": 1}}, {"q": ["p"]})
+    if report:
+        from glie.evaluation.plots import check_plotting
+
+        check_plotting()
+
+
+def check_budgets(encoded: Encoded, plan: Plan, codec: bool) -> None:
+    """Whether they hold anything, found out before the first is measured."""
+    for budget in plan.budgets:
+        if plan.by_vectors(codec):
+            plan.vectors(budget, encoded.dim)
+        if SHIPPED in plan.methods and has_words_for(encoded.encoder, encoded.dim):
+            Codec(bytes_per_page=plan.bytes(budget, encoded.dim))
+
+
+def without_words(sets: Sequence[Encoded], plan: Plan) -> list[str]:
+    """What is said of sets that the codebook was not made for."""
+    lacking = [one for one in sets if not has_words_for(one.encoder, one.dim)]
+    if SHIPPED not in plan.methods or not lacking:
+        return []
+    book = Codebook.shipped()
+    name = None if book.encoder is None else book.encoder["name"]
+    return [
+        f"{SHIPPED}: left out on {count(len(lacking), 'set')}: the codebook that comes with glie "
+        f"is for encoder {name!r} at D = {book.dim}; {ADAPTED} makes one for any"
+    ]
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Results are told apart by the name of their set, in files too."""
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.setdefault(filename(name), name)
+        if other is not name or names.count(name) > 1:
+            raise DatasetError(f"two sets have the name {name!r}, or nearly so; rename one")
+
+
+def check_others(sets: Sequence[object]) -> None:
+    """Of one set there are no others to fit on."""
+    if len(sets) < 2:
+        raise InputError("--fit-on others: there is one set; give others to fit on")
