@@ -1,26 +1,36 @@
-"""Milliseconds a query over stored codes, beside numpy on the same codes and beside MaxSim on the
-uncompressed vectors where they fit in memory.
+"""Milliseconds a query over stored codes, beside others on the same codes, and beside MaxSim on
+uncompressed vectors.
 
     python benchmarks/search.py [--pages FILE.npz] [--sizes 10000,100000] [--k 4] [--rounds 7]
 
-The codes are those of real or synthetic pages, repeated with noise up to each size and stored in
-an index on disk. A query has 20 vectors.
+The codes are those of real or synthetic pages, repeated with noise up to each size, and stored in
+an index on disk. A query has 20 vectors; all but `glie` search codes in float32. Every contender's
+ten best pages are compared with numpy's before it is timed. A peer that is not installed is left
+out, and said so.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from common import interleaved, load_pages, machine
 
 import glie
 from glie.kernels.maxsim import maxsim
+from glie.kernels.quantize import DTYPES
 from glie.pages import Floats, Queries
 
 QUERY_VECTORS = 20
+TOP = 10
+WHOLE_PAGES = 500  # uncompressed, to be scaled up: 528 KB each
+Search = Callable[[Floats], list[int]]
 
 
 def noisy(codes: Floats, pages: int, seed: int) -> Floats:
@@ -31,12 +41,109 @@ def noisy(codes: Floats, pages: int, seed: int) -> Floats:
     return np.asarray(chosen / np.linalg.norm(chosen, axis=2, keepdims=True), dtype=np.float32)
 
 
-def numpy_search(query: Floats, codes: Floats, top: int) -> list[int]:
+def best_of(scores: Any) -> list[int]:
+    scores = np.asarray(scores)
+    best = np.argpartition(-scores, TOP)[:TOP]
+    return [int(i) for i in best[np.argsort(-scores[best])]]
+
+
+def with_numpy(codes: Floats, _: Path) -> Search:
     """Product, maximum, sum, partition: what one would write first."""
     pages, k, dim = codes.shape
-    scores = (query @ codes.reshape(-1, dim).T).reshape(len(query), pages, k).max(2).sum(0)
-    best = np.argpartition(-scores, top)[:top]
-    return [int(i) for i in best[np.argsort(-scores[best])]]
+    flat = codes.reshape(-1, dim)
+
+    def search(query: Floats) -> list[int]:
+        return best_of((query @ flat.T).reshape(len(query), pages, k).max(2).sum(0))
+
+    return search
+
+
+def with_torch(codes: Floats, _: Path) -> Search:
+    """The same in blocks that stay in the cache."""
+    import torch
+
+    blocks = torch.from_numpy(codes).split(2048)
+
+    def search(query: Floats) -> list[int]:
+        tokens = torch.from_numpy(query).T
+        scores = [(block @ tokens).amax(1).sum(1) for block in blocks]
+        return best_of(torch.cat(scores))
+
+    return search
+
+
+def with_maxsim_cpu(codes: Floats, _: Path) -> Search:
+    import maxsim_cpu
+
+    return lambda query: best_of(maxsim_cpu.maxsim_scores(query, codes))
+
+
+def with_lancedb(codes: Floats, folder: Path) -> Search:
+    """Its multivector column, searched without an index, which is exact."""
+    import lancedb
+    import pyarrow
+
+    pages, k, dim = codes.shape
+    vectors = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(codes.reshape(-1)), dim)
+    offsets = pyarrow.array(np.arange(0, pages * k + 1, k, dtype=np.int32))
+    columns = {
+        "id": pyarrow.array(range(pages)),
+        "vector": pyarrow.ListArray.from_arrays(offsets, vectors),
+    }
+    table = lancedb.connect(folder).create_table("pages", pyarrow.table(columns))
+
+    def search(query: Floats) -> list[int]:
+        found = table.search(query, vector_column_name="vector").distance_type("cosine")
+        ids: list[int] = found.limit(TOP).select(["id"]).to_arrow()["id"].to_pylist()
+        return ids
+
+    return search
+
+
+def with_qdrant_edge(codes: Floats, folder: Path) -> Search:
+    """Its multivectors, MaxSim of dot products, every point scored."""
+    import qdrant_edge as edge
+
+    folder.mkdir()
+    vectors = edge.EdgeVectorParams(
+        size=codes.shape[2],
+        distance=edge.Distance.Dot,
+        multivector_config=edge.MultiVectorConfig(edge.MultiVectorComparator.MaxSim),
+    )
+    shard = edge.EdgeShard.create(str(folder), edge.EdgeConfig(vectors={"code": vectors}))
+    for at in range(0, len(codes), 1000):
+        points = [
+            edge.Point(at + i, {"code": rows}, None)
+            for i, rows in enumerate(codes[at : at + 1000].tolist())
+        ]
+        shard.update(edge.UpdateOperation.upsert_points(points))
+
+    def search(query: Floats) -> list[int]:
+        asked = edge.QueryRequest(
+            limit=TOP,
+            query=edge.Query.Nearest(query.tolist(), "code"),
+            params=edge.SearchParams(exact=True),
+        )
+        return [point.id for point in shard.query(asked)]
+
+    return search
+
+
+PEERS: dict[str, tuple[str, Callable[[Floats, Path], Search]]] = {
+    "numpy": ("numpy", with_numpy),
+    "torch, in blocks": ("torch", with_torch),
+    "maxsim-cpu": ("maxsim_cpu", with_maxsim_cpu),
+    "LanceDB, no index": ("lancedb", with_lancedb),
+    "qdrant-edge, every point": ("qdrant_edge", with_qdrant_edge),
+}
+
+
+def installed() -> list[str]:
+    """The peers that are there, with a word on those that are not."""
+    there = [name for name, (module, _) in PEERS.items() if importlib.util.find_spec(module)]
+    for name in PEERS.keys() - set(there):
+        print(f"{name} is not installed (pip install 'glie[bench]') and left out")
+    return there
 
 
 def main() -> None:
@@ -51,54 +158,85 @@ def main() -> None:
     sample = load_pages(arguments.pages, 60)
     codes = glie.Codec(k=arguments.k).compress(sample).vectors
     rng = np.random.default_rng(0)
-    query = sample[0][rng.choice(len(sample[0]), QUERY_VECTORS, replace=False)]
     batch = [
         page[rng.choice(len(page), QUERY_VECTORS, replace=False)]
         for page in (sample[i % len(sample)] for i in range(32))
     ]
+    peers = installed()
     print(f"k = {arguments.k}, D = {sample.dim}, {QUERY_VECTORS} vectors a query; {machine()}")
     print("| pages | method | ms a query | times glie's |")
     print("| --- | --- | --- | --- |")
     for pages in map(int, arguments.sizes.split(",")):
         with tempfile.TemporaryDirectory() as folder:
-            report(pages, noisy(codes, pages, 1), query, batch, sample, Path(folder), arguments)
+            searches = contenders(noisy(codes, pages, 1), batch, peers, Path(folder))
+            report(f"{pages:,}", searches, {f"glie, {len(batch)} at once": len(batch)}, arguments)
+    whole = glie.Pages([sample[i % len(sample)] for i in range(WHOLE_PAGES)])
+    report(
+        f"{WHOLE_PAGES}, whole ({whole.lengths.mean():,.0f} x {whole.dim})",
+        uncompressed(whole, batch[0], peers),
+        {},
+        arguments,
+    )
+
+
+def contenders(
+    codes: Floats, batch: list[Floats], peers: list[str], folder: Path
+) -> dict[str, Callable[[], object]]:
+    query = batch[0]
+    expected = with_numpy(codes, folder)(query)
+    runs: dict[str, Callable[[], object]] = {}
+    for dtype in DTYPES:
+        # the vectors of a code are its own clusters, so each page stores its code
+        index = glie.Index.create(folder / f"{dtype}.glie", glie.Codec(codes.shape[1], dtype=dtype))
+        index.add(glie.Pages(codes, ids=[str(i) for i in range(len(codes))]))
+        found = [int(page) for page in index.search([query], top=TOP, exact=True)[0].ids]
+        assert dtype != "bf16" or set(found) == set(expected), (found, expected)
+
+        runs[f"glie, {dtype} on disk"] = partial(index.search, [query], top=TOP, exact=True)
+        if dtype == "bf16":
+            at_once = partial(index.search, batch, top=TOP, exact=True)
+            runs[f"glie, {len(batch)} at once"] = at_once
+    for name in peers:
+        ask = PEERS[name][1](codes, folder / name.split(",")[0])
+        assert set(ask(query)) == set(expected), name
+        runs[name] = partial(ask, query)
+    return runs
+
+
+def uncompressed(
+    pages: glie.Pages, query: Floats, peers: list[str]
+) -> dict[str, Callable[[], object]]:
+    """MaxSim over all vectors of pages of one length."""
+    question = Queries([query])
+    runs: dict[str, Callable[[], object]] = {
+        "glie's kernel": lambda: maxsim(
+            question.vectors,
+            question.offsets,
+            pages.vectors,
+            pages.offsets[:-1],
+            pages.offsets[1:],
+        )
+    }
+    shortest = int(pages.lengths.min())
+    cube = np.stack([page[:shortest] for page in pages])
+    for name in ("numpy", "torch, in blocks", "maxsim-cpu"):
+        if name in peers:
+            ask = PEERS[name][1](cube, Path())
+            runs[name] = partial(ask, query)
+    return runs
 
 
 def report(
-    pages: int,
-    codes: Floats,
-    query: Floats,
-    batch: list[Floats],
-    sample: glie.Pages,
-    folder: Path,
+    pages: str,
+    runs: dict[str, Callable[[], object]],
+    divisors: dict[str, int],
     arguments: argparse.Namespace,
 ) -> None:
-    index = glie.Index.create(folder / "bench.glie", glie.Codec(k=arguments.k))
-    # the vectors of a code are its own clusters, so each page stores its code unchanged
-    index.add(glie.Pages(codes, ids=[f"p{i}" for i in range(pages)]))
-    stored = np.concatenate([segment.vectors.vectors() for segment in index._state.segments])
-    assert index.search([query], top=10)[0].ids == [
-        f"p{i}" for i in numpy_search(query, stored, 10)
-    ]
-    contenders = {
-        "glie, the index on disk (bf16)": lambda: index.search([query], top=10),
-        "numpy, the same codes in memory (f32)": lambda: numpy_search(query, stored, 10),
-        f"glie, {len(batch)} queries at once": lambda: index.search(batch, top=10),
-    }
-    divisors: dict[str, float] = {f"glie, {len(batch)} queries at once": len(batch)}
-    full = min(pages, 2_000)  # more do not fit: 528 KB a page
-    whole = glie.Pages([sample[i % len(sample)] for i in range(full)])
-    questions = Queries([query])
-    uncompressed = f"MaxSim on uncompressed vectors, from {full:,} pages"
-    contenders[uncompressed] = lambda: maxsim(
-        questions.vectors, questions.offsets, whole.vectors, whole.offsets[:-1], whole.offsets[1:]
-    )
-    divisors[uncompressed] = full / pages  # scaled up to the same number of pages
-    seconds = interleaved(contenders, arguments.rounds)
-    mine = seconds["glie, the index on disk (bf16)"]
+    seconds = interleaved(runs, arguments.rounds)
+    mine = next(iter(seconds.values()))
     for name, taken in seconds.items():
         each = taken / divisors.get(name, 1)
-        print(f"| {pages:,} | {name} | {each * 1000:.2f} | {each / mine:.2f} |", flush=True)
+        print(f"| {pages} | {name} | {each * 1000:.2f} | {each / mine:.2f} |", flush=True)
 
 
 if __name__ == "__main__":

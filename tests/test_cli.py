@@ -169,7 +169,7 @@ def test_few_pages_go_above_a_budget_and_it_is_said_why(run: Run, documents: Pat
     assert "above the 150 asked for: " in done.out
     assert "asked for" not in run("index", "reports", "--to", "k.glie", "--k", 2).out
     assert run("info", "k.glie", "--json").json["budget"] is None
-    roomy = ("--to", "large.glie", "--bytes-per-page", 4000)
+    roomy = ("--to", "large.glie", "--bytes-per-page", 40_000)
     assert "asked for" not in run("index", "reports", *roomy).out
 
 

@@ -296,14 +296,3 @@ def test_nothing_is_left_of_what_was_not_finished(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         index.shrunk(tmp_path / "y", bytes_per_page=SMALLER, progress=interrupt)
     assert not (tmp_path / "y").exists()
-
-
-def test_directions_that_go_leave_what_the_smaller_budget_gives() -> None:
-    pages, source = wide_pages(4), budget(ROOMY)
-    target = smaller(source, 500, DIM)
-    assert (target.k, target.config.words) == (source.k, source.config.words)
-    assert target.config.displaced < source.config.displaced
-    made, direct = shrunk(source.compress(pages), source, target), target.compress(pages)
-    assert made.evidence is not None
-    assert direct.evidence is not None
-    assert made.evidence.data.tobytes() == direct.evidence.data.tobytes()

@@ -11,29 +11,29 @@ from glie.kernels.quantize import BFLOAT16, DTYPES, row_bytes
 
 OVERHEAD = 26  # bytes a page of what is not its code: id, metadata, and its share of the folder
 ANCHOR_TYPE = "int2"
-ANCHOR_SHARE = 0.57  # of the bytes, at most; the rest are words
-ANCHORS = (1, 2, 3, 4, 6, 8, 12, 16)
-MOST_WORDS = 128  # not displaced: more of them give a page more chances to score by accident
+ANCHOR_SHARE = 0.57  # of the bytes, while words are few
+MOST_WORDS = 128  # more of them give a page more chances to score by accident
+MOST_ANCHORS = 128
 
 
 def config_for(bytes_per_page: int, dim: int, words: int) -> CodecConfig:
-    """The settings for pages of so many bytes on disk, with a codebook of so many words."""
+    """The settings for pages of so many bytes on disk, with a codebook of so many words: anchors
+    and words at first, then anchors alone, and then bits of the anchors."""
     room = _room(bytes_per_page)
-    anchor = vector_bytes(dim, ANCHOR_TYPE)
-    k = max((n for n in ANCHORS if n * anchor <= ANCHOR_SHARE * room), default=1)
+    most = min(MOST_WORDS, words)
 
-    def fits(count: int, displaced: int = 0) -> bool:
-        return k * anchor + 2 + most_evidence(k, words, dim, count, displaced) <= room
+    def fits(k: int, count: int, dtype: str = ANCHOR_TYPE) -> bool:
+        evidence = most_evidence(k, words, dim, count, 0)
+        return k * vector_bytes(dim, dtype) + 2 + evidence <= room
 
-    if not fits(1):
+    k = max(1, int(ANCHOR_SHARE * room) // vector_bytes(dim, ANCHOR_TYPE))
+    if not fits(1, 1):
         raise _too_few(bytes_per_page, least_bytes(dim, words), dim)
-    count = max(n for n in range(1, min(MOST_WORDS, k * words) + 1) if fits(n))
-    displaced = max(n for n in range(count + 1) if fits(count, n))
-    while displaced == count < k * words and fits(count + 1, count + 1):
-        count = displaced = count + 1
-    return CodecConfig(
-        k=k, dtype=ANCHOR_TYPE, words=count, displaced=displaced, bytes_per_page=bytes_per_page
-    )
+    count = max(n for n in range(1, most + 1) if fits(min(k, MOST_ANCHORS), n))
+    if count == most:
+        k = max(n for n in range(1, MOST_ANCHORS + 1) if fits(n, count))
+    dtype = next(dtype for dtype in DTYPES if dtype == ANCHOR_TYPE or fits(k, count, dtype))
+    return CodecConfig(k=k, dtype=dtype, words=count, bytes_per_page=bytes_per_page)
 
 
 def least_bytes(dim: int, words: int) -> int:
