@@ -62,7 +62,7 @@ def with_torch(codes: Floats, _: Path) -> Search:
     """The same in blocks that stay in the cache."""
     import torch
 
-    blocks = torch.from_numpy(codes).split(2048)
+    blocks = torch.split(torch.from_numpy(codes), 2048)
 
     def search(query: Floats) -> list[int]:
         tokens = torch.from_numpy(query).T

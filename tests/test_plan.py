@@ -31,8 +31,8 @@ def test_a_row_a_budget() -> None:
     for row in rows[:2]:
         assert row.budget is not None
         config = glie.Codec(bytes_per_page=row.budget).suited_to(pages).config
-        found = row.k, row.dtype, row.words, row.displaced
-        assert found == (config.k, config.dtype, config.words, config.displaced)
+        found = row.k, row.dtype, row.words
+        assert found == (config.k, config.dtype, config.words)
         assert 0.5 * row.budget < row.bytes_per_page <= 1.1 * row.budget
         assert 0 < row.overlap <= 1
         assert 0.9 < row.same_best <= 1

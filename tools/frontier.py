@@ -1,8 +1,8 @@
 """What settings of a codec keep, at how many bytes: the trials behind `Codec(bytes_per_page=...)`.
 
-    python tools/frontier.py DATASET... 4:int2:52:0 8:int2:115:0 [--codebook FILE] [--cache DIR]
+    python tools/frontier.py DATASET... 4:int2:52 8:int2:115 [--codebook FILE] [--cache DIR]
 
-A setting is k, type, words and displaced words of a page. nDCG@5, the mean of the sets, in per cent
+A setting is k, type and words of a page. nDCG@5, the mean of the sets, in per cent
 of the uncompressed set's, by length of the shortlist. The codebook is
 the shipped one unless a file is given (tools/fit_codebook.py makes one).
 """
@@ -24,14 +24,14 @@ from glie.evaluation.datasets import load
 from glie.evaluation.encoded import Encoded
 from glie.evaluation.measures import DEPTH, StoredCodes, ndcg_at_5, search_codes, search_vectors
 
-SETTING = re.compile(r"(\d+):(\w+):(\d+):(\d+)")
+SETTING = re.compile(r"(\d+):(\w+):(\d+)")
 
 
 def codec_of(setting: str, book: Codebook) -> Codec:
     match = SETTING.fullmatch(setting)
     assert match is not None
-    k, dtype, words, displaced = match.groups()
-    config = CodecConfig(k=int(k), dtype=dtype, words=int(words), displaced=int(displaced))
+    k, dtype, words = match.groups()
+    config = CodecConfig(k=int(k), dtype=dtype, words=int(words))
     return Codec(config=config, codebook=book if config.words else None)
 
 

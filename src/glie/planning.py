@@ -43,7 +43,6 @@ class Planned:
     k: int | None
     dtype: str
     words: int
-    displaced: int
     overlap: float  # the share of the best 5 pages that is found
     same_best: float  # how often the best page is the same
     error: float  # of a found page's score, a question vector
@@ -74,7 +73,7 @@ def plan(
         progress(f"{budget:,} bytes a page")
         rows.append(_measured(pages, questions, exact, codec, entry, budget))
     whole = 2 * pages.vectors.size / len(pages)
-    return [*rows, Planned(None, whole, None, "bf16", 0, 0, 1.0, 1.0, 0.0)]
+    return [*rows, Planned(None, whole, None, "bf16", 0, 1.0, 1.0, 0.0)]
 
 
 def _questions(pages: Pages, rng: np.random.Generator) -> Queries:
@@ -128,7 +127,6 @@ def _measured(
         facts.k,
         facts.dtype,
         facts.words,
-        facts.displaced,
         float(np.mean(overlaps)),
         float(np.mean(same)),
         float(np.mean(errors)),

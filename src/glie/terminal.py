@@ -220,7 +220,7 @@ def print_table(table: Table) -> None:
 def print_plan(rows: Sequence[glie.Planned], pages: int) -> None:
     table = rich.table.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("budget", no_wrap=True)
-    headings = ("bytes a page", "k", "words", "displaced", "top 5 kept", "best kept", "error")
+    headings = ("bytes a page", "k", "words", "top 5 kept", "best kept", "error")
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
@@ -229,7 +229,6 @@ def print_plan(rows: Sequence[glie.Planned], pages: int) -> None:
             f"{row.bytes_per_page:,.0f}",
             "all" if row.k is None else f"{row.k} x {row.dtype}",
             f"{row.words}" if row.words else "",
-            f"{row.displaced}" if row.displaced else "",
             f"{row.overlap:.1%}",
             f"{row.same_best:.1%}",
             f"{row.error:.3f}",

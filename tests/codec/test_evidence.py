@@ -34,7 +34,7 @@ def book() -> Codebook:
 
 @pytest.fixture(scope="module")
 def codec(book: Codebook) -> glie.Codec:
-    config = glie.CodecConfig(k=3, dtype="int2", words=10, displaced=4)
+    config = glie.CodecConfig(k=3, dtype="int2", words=10)
     return glie.Codec(config=config, codebook=book)
 
 
@@ -75,11 +75,11 @@ def test_every_word_stands_for_its_share_of_anchor_and_word(book: Codebook) -> N
             assert np.abs(found - row).max(axis=1).min() < 1e-5
 
 
-def test_more_words_and_displacements_come_nearer(book: Codebook) -> None:
+def test_more_words_come_nearer(book: Codebook) -> None:
     pages = pages_of(30)
     near = []
-    for words, displaced in ((0, 0), (4, 0), (16, 0), (16, 16)):
-        config = glie.CodecConfig(k=2, dtype="int2", words=words, displaced=displaced)
+    for words in (0, 4, 16):
+        config = glie.CodecConfig(k=2, dtype="int2", words=words)
         codec = glie.Codec(config=config, codebook=book)
         near.append(coverage(pages, codec.regenerate(codec.compress(pages))))
     assert near == sorted(near)
@@ -99,9 +99,9 @@ def test_a_page_gives_the_same_evidence_alone_and_in_a_batch(codec: glie.Codec) 
 def test_no_evidence_is_larger_than_announced(book: Codebook) -> None:
     pages = pages_of(40, high=120)
     codes = glie.Codec(3, dtype="int2").compress(pages)
-    for words, displaced in ((1, 0), (33, 5), (70, 70), (130, 200)):
-        blobs = evidence_of(pages, codes, book, words, displaced)
-        assert blobs.lengths.max() <= most_evidence(3, len(book), DIM, words, displaced)
+    for words in (1, 33, 70, 130):
+        blobs = evidence_of(pages, codes, book, words)
+        assert blobs.lengths.max() <= most_evidence(3, len(book), words)
 
 
 @pytest.mark.parametrize("damage", ["empty", "short", "long", "noise", "count"])
@@ -329,4 +329,4 @@ def test_adapting_takes_other_dimensions_and_single_pages(tmp_path: Path) -> Non
 def test_rebuilding_nothing_gives_nothing(codec: glie.Codec, book: Codebook) -> None:
     codes = codec.compress(pages_of(3))
     none: Codes = codes.take(np.empty(0, np.int64))
-    assert len(rebuilt(none, book, 4)) == 0
+    assert len(rebuilt(none, book)) == 0

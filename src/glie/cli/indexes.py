@@ -284,8 +284,7 @@ def info(
 def _codec_line(index: glie.Index, facts: glie.IndexInfo) -> str:
     line = f"k = {facts.k}" + (f", D = {facts.dim}" if facts.dim else "") + f", {facts.dtype}"
     if facts.words:
-        moved = f", {facts.displaced} of them displaced" if facts.displaced else ""
-        return f"{line}, and at most {count(facts.words, 'word')} a page{moved}"
+        return f"{line}, and at most {count(facts.words, 'word')} a page"
     if index.codec.refiner is None:
         return f"{line}, normalised k-means"
     stages = "fitted, two stages" if index.codec.decoder else "fitted, one stage"

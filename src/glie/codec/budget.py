@@ -23,7 +23,7 @@ def config_for(bytes_per_page: int, dim: int, words: int) -> CodecConfig:
     most = min(MOST_WORDS, words)
 
     def fits(k: int, count: int, dtype: str = ANCHOR_TYPE) -> bool:
-        evidence = most_evidence(k, words, dim, count, 0)
+        evidence = most_evidence(k, words, count)
         return k * vector_bytes(dim, dtype) + 2 + evidence <= room
 
     k = max(1, int(ANCHOR_SHARE * room) // vector_bytes(dim, ANCHOR_TYPE))
@@ -38,7 +38,7 @@ def config_for(bytes_per_page: int, dim: int, words: int) -> CodecConfig:
 
 def least_bytes(dim: int, words: int) -> int:
     """The smallest budget: one anchor and one word."""
-    return OVERHEAD + vector_bytes(dim, ANCHOR_TYPE) + 2 + most_evidence(1, words, dim, 1, 0)
+    return OVERHEAD + vector_bytes(dim, ANCHOR_TYPE) + 2 + most_evidence(1, words, 1)
 
 
 def unsettled_config(bytes_per_page: int) -> CodecConfig:

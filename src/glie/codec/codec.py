@@ -202,9 +202,7 @@ class Codec:
             codes = quantised(codes, self.dtype, sizes=self.decoder is not None)
         if self.codebook is None:
             return codes
-        evidence = evidence_of(
-            pages, codes, self.codebook, self.config.words, self.config.displaced
-        )
+        evidence = evidence_of(pages, codes, self.codebook, self.config.words)
         return dataclasses.replace(codes, evidence=evidence)
 
     @property
@@ -228,7 +226,7 @@ class Codec:
         if len(codes):
             self._check_dim(codes.dim, "codes")
         if self.codebook is not None and codes.evidence is not None:
-            return rebuilt(codes, self.codebook, self.config.displaced)
+            return rebuilt(codes, self.codebook)
         return regenerated(self._unrolled, codes)
 
     @functools.cached_property

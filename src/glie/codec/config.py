@@ -23,7 +23,6 @@ class CodecConfig:
     seed: int = 0
     dtype: str = BFLOAT16
     words: int = 0  # codewords a page, at most: its evidence of where its vectors are
-    displaced: int = 0  # of these, how many also say in which direction the vectors lie
     bytes_per_page: int = 0  # that all this was chosen for; 0: it was not
     adapt: bool = False  # whether it may be chosen again when the first pages are seen
 
@@ -34,7 +33,6 @@ class CodecConfig:
             ("iterations", 1, 10_000),
             ("seed", 0, 2**63 - 1),
             ("words", 0, MAX_WORDS_A_PAGE),
-            ("displaced", 0, MAX_WORDS_A_PAGE),
             ("bytes_per_page", 0, 2**31 - 1),
         ):
             value = getattr(self, name)
@@ -53,7 +51,7 @@ class CodecConfig:
     def to_dict(self) -> dict[str, Any]:
         """The settings; those that came later go without saying where they are as it was before."""
         settings = dataclasses.asdict(self)
-        for name in ("dtype", "words", "displaced", "bytes_per_page", "adapt"):
+        for name in ("dtype", "words", "bytes_per_page", "adapt"):
             if settings[name] == getattr(type(self), name):
                 del settings[name]
         return settings

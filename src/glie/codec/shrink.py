@@ -20,7 +20,7 @@ from glie.codec.codes import Blobs, Codes, quantised
 from glie.codec.config import CodecConfig
 from glie.codec.evidence import blob_of, evidence_of, read_evidence
 from glie.errors import InputError
-from glie.kernels.evidence import layers, most_needed, pack_set
+from glie.kernels.evidence import layers, most_needed
 from glie.kernels.quantize import DTYPES
 from glie.pages import Pages
 
@@ -36,9 +36,6 @@ def smaller(source: Codec, bytes_per_page: int, dim: int) -> Codec:
         config = reduced(source.config, bytes_per_page, dim, sizes=sizes)
     else:
         config = Codec(bytes_per_page=bytes_per_page, codebook=source.codebook).config
-        if config.k == source.k:  # a direction that was not stored cannot be found
-            displaced = min(config.displaced, source.config.displaced)
-            config = dataclasses.replace(config, displaced=displaced)
     if _content(config) >= _content(source.config):
         raise InputError(
             f"bytes_per_page: {bytes_per_page} hold as much as is stored already; expected fewer"
@@ -48,9 +45,9 @@ def smaller(source: Codec, bytes_per_page: int, dim: int) -> Codec:
     )
 
 
-def _content(config: CodecConfig) -> tuple[int, int, int, int]:
+def _content(config: CodecConfig) -> tuple[int, int, int]:
     """What grows with a budget, that first which shrinks last."""
-    return config.k, -DTYPES.index(config.dtype), config.words, config.displaced
+    return config.k, -DTYPES.index(config.dtype), config.words
 
 
 def shrunk(codes: Codes, source: Codec, target: Codec) -> Codes:
@@ -65,10 +62,9 @@ def shrunk(codes: Codes, source: Codec, target: Codec) -> Codes:
     if target.k == source.k:
         evidence = _cut(codes, source, target)
     else:
-        settings = target.config
         stored = source.regenerate(codes)
         need = _need(codes, stored)
-        evidence = evidence_of(stored, anchors, book, settings.words, settings.displaced, need)
+        evidence = evidence_of(stored, anchors, book, target.config.words, need)
     return dataclasses.replace(anchors, evidence=evidence)
 
 
@@ -96,30 +92,26 @@ def _need(codes: Codes, stored: Pages) -> Floats:
 
 
 def _cut(codes: Codes, source: Codec, target: Codec) -> Blobs:
-    """The evidence of the same anchors with fewer words and directions."""
-    book, settings = target.codebook, target.config
+    """The evidence of the same anchors with fewer words."""
+    book = target.codebook
     assert book is not None
-    symbols, bounds, moved, directions = read_evidence(codes, book, source.config.displaced)
+    symbols, bounds = read_evidence(codes, book)
     stored = source.regenerate(codes)
-    firsts = np.cumsum(moved) - moved
     blobs = []
     for page, rows in enumerate(stored):
         mine = symbols[bounds[page] : bounds[page + 1]]
         used = len(rows) - len(mine)
-        kept = _kept(rows, used, settings.words, settings.displaced)
-        own = directions[firsts[page] : firsts[page] + min(moved[page], settings.displaced)]
-        blobs.append(blob_of(len(kept), pack_set(mine[kept], used * len(book)), own))
+        kept = _kept(rows, used, target.config.words)
+        blobs.append(blob_of(mine[kept], used * len(book)))
     return Blobs.of(blobs)
 
 
-def _kept(rows: Floats, used: int, words: int, displaced: int) -> Ints:
+def _kept(rows: Floats, used: int, words: int) -> Ints:
     """Which words of a page stay, by place: the first layers whole, and of the layer that is cut
-    those that its stored rows need most. Words with a direction are the first of their layer, so
-    those whose direction stays are the first again."""
+    those that its stored rows need most."""
     count = len(rows) - used
     if count <= words:
         return np.arange(count)
     whole, last = next(layer for layer in layers(count) if layer[1] > words)
-    sure = max(whole, displaced)
-    order = most_needed(rows @ rows[: used + last].T, used + sure) - used
-    return np.concatenate([np.arange(sure), np.sort(order[: words - sure])])
+    order = most_needed(rows @ rows[: used + last].T, used + whole) - used
+    return np.concatenate([np.arange(whole), np.sort(order[: words - whole])])

@@ -44,7 +44,6 @@ class IndexInfo:
     dim: int | None
     dtype: str  # of the stored vectors
     words: int  # of a codebook that a page keeps, at most
-    displaced: int  # of these, at most, those that also tell a direction
     encoder: str | None
     budget: int | None  # bytes a page that it was made for, if it was
     code_bytes_per_page: int | None  # measured; None while there is none
@@ -177,7 +176,6 @@ class Index:
             dim=dim,
             dtype=self.codec.dtype,
             words=self.codec.config.words,
-            displaced=self.codec.config.displaced,
             encoder=None if manifest.encoder is None else manifest.encoder["name"],
             budget=self.codec.config.bytes_per_page or None,
             code_bytes_per_page=round(code_bytes / stored) if stored else None,
