@@ -1,37 +1,47 @@
-"""Searching codes in two stages: MaxSim over every stored page, block by block, keeping the best,
-and then exact MaxSim over the regenerated vectors of a shortlist."""
+"""Searching codes in two stages: MaxSim over every stored page, or over the candidates that a
+finder names, block by block, keeping the best, and then exact MaxSim over the regenerated vectors
+of a shortlist."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from glie.codec.codes import Codes, used_rows
+from glie.finder import Finder
+from glie.kernels import signatures
 from glie.kernels.maxsim import maxsim, prepare
 from glie.kernels.quantize import Packed
+from glie.kernels.signatures import Lists, Signatures, estimates, marked_pages
 from glie.pages import Pages, Queries
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
+Mask = npt.NDArray[np.bool_]
 
 SCORES_PER_BLOCK = 4_000_000  # 16 MB of scores at a time, whatever the size of the index
 PAGES_PER_REGENERATION = 4096
 VECTORS_PER_REGENERATION = 65_536  # 34 MB of them at a time, at D = 128
+CELLS_A_TOKEN = 64  # that a query's vector looks into
+CANDIDATES = 16  # scored exactly, times the square root of the number of pages ...
+CANDIDATE_SHARE = 10  # ... but fewer than one page in so many
 
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
     """What answering took. A batch shares its scan: bytes and seconds are the whole batch's."""
 
-    pages_scanned: int
+    pages_scanned: int  # scored by their codes; candidates of several queries are added up
     pages_regenerated: int
     bytes_read: int
     seconds: float
+    pages_estimated: int = 0  # by their signatures, to choose those that are scanned
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +66,17 @@ class CodeBlock(NamedTuple):
     rows: Ints
 
 
+class SignedBlock(NamedTuple):
+    """Codes with their signatures, at positions first, first + 1 and so on."""
+
+    vectors: Packed
+    counts: npt.NDArray[Any]
+    first: int
+    signatures: Signatures
+    lists: Lists  # of the pages by cell
+    allowed: Mask | None  # which pages may be found; None: all
+
+
 class Ranking(NamedTuple):
     """For each query the positions and scores of its best pages, and what the scan cost."""
 
@@ -75,10 +96,10 @@ def rank(queries: Queries, blocks: Iterable[CodeBlock], top: int) -> Ranking:
     for block in blocks:
         _, k, row_bytes = block.vectors.rows.shape
         flat = block.vectors._replace(rows=block.vectors.rows.reshape(-1, row_bytes))
-        starts, ends = used_rows(block.counts)
         for at in range(0, len(block.rows), step):
             rows = block.rows[at : at + step]
-            scores = maxsim(queries.vectors, queries.offsets, flat, starts[rows], ends[rows])
+            starts, ends = used_rows(block.counts, rows)
+            scores = maxsim(queries.vectors, queries.offsets, flat, starts, ends)
             for q in range(len(queries)):
                 positions = np.concatenate([best_positions[q], block.first + rows])
                 merged = np.concatenate([best_scores[q], scores[q]])
@@ -90,22 +111,98 @@ def rank(queries: Queries, blocks: Iterable[CodeBlock], top: int) -> Ranking:
     return Ranking(best_positions, best_scores, cost)
 
 
+def find(
+    queries: Queries,
+    blocks: Sequence[SignedBlock],
+    finder: Finder,
+    top: int,
+    *,
+    cells: int = CELLS_A_TOKEN,
+    candidates: int | None = None,
+) -> Ranking:
+    """`rank` over candidates only: each query looks into the `cells` nearest to each of its
+    vectors, estimates the pages that it meets there, and scores the best `candidates` of them."""
+    prepare()
+    signatures.prepare()
+    began = time.perf_counter()
+    pages = sum(
+        len(block.counts) if block.allowed is None else int(np.count_nonzero(block.allowed))
+        for block in blocks
+    )
+    wanted = min(pages, max(top, candidates_for(pages) if candidates is None else candidates))
+    positions, scores = list[Ints](), list[Floats]()
+    scanned = bytes_read = estimated = 0
+    for q in range(len(queries)):
+        query = queries.slice(q, q + 1)
+        tables = finder.tables(query.vectors)
+        met = _met(tables.by_token, blocks, cells, wanted)
+        guesses = [
+            estimates(tables, block.signatures, rows)
+            for block, rows in zip(blocks, met, strict=True)
+        ]
+        best = np.zeros(sum(map(len, met)), bool)
+        best[best_first(np.concatenate([np.empty(0, np.float32), *guesses]), wanted)] = True
+        ends = np.cumsum([0, *map(len, met)])
+        found = rank(
+            query,
+            [
+                CodeBlock(block.vectors, block.counts, block.first, rows[best[start:end]])
+                for block, rows, start, end in zip(blocks, met, ends, ends[1:], strict=False)
+            ],
+            top,
+        )
+        positions += found.positions
+        scores += found.scores
+        scanned += found.cost.pages_scanned
+        bytes_read += found.cost.bytes_read
+        estimated += len(best)
+        for block, rows in zip(blocks, met, strict=True):
+            bytes_read += len(rows) * block.signatures.page_bytes
+    seconds = time.perf_counter() - began
+    return Ranking(positions, scores, Cost(scanned, 0, bytes_read, seconds, estimated))
+
+
+def candidates_for(pages: int) -> int:
+    """How many of so many pages are scored exactly."""
+    return min((pages - 1) // CANDIDATE_SHARE, round(CANDIDATES * math.sqrt(pages)))
+
+
+def _met(by_token: Floats, blocks: Sequence[SignedBlock], cells: int, wanted: int) -> list[Ints]:
+    """The rows of each block that have a vector in one of the `cells` best cells of a token, of
+    more cells if those hold fewer than the `wanted` pages. `by_token` (T, C) scores the cells."""
+    count = by_token.shape[1]
+    while True:
+        cells = min(cells, count)
+        picked = np.argpartition(by_token, count - cells, axis=1)[:, count - cells :]
+        picked = np.unique(picked)
+        met = []
+        for block in blocks:
+            marked = marked_pages(block.lists, picked, len(block.counts))
+            if block.allowed is not None:
+                marked &= block.allowed
+            met.append(np.flatnonzero(marked))
+        if cells == count or sum(map(len, met)) >= wanted:
+            return met
+        cells *= 2
+
+
 def two_stage(
     queries: Queries,
-    blocks: Iterable[CodeBlock],
+    first_stage: Callable[[int], Ranking],
     codes_at: Callable[[Ints], Codes],
     regenerate: Callable[[Codes], Pages] | None,
     top: int,
     shortlist: int,
 ) -> Ranking:
-    """`rank`, and then the `shortlist` best pages of each query in the order of exact MaxSim over
-    their regenerated vectors. The others keep their order behind them.
+    """The best pages by their codes, as many as `first_stage` is asked for, and then the
+    `shortlist` best of each query in the order of exact MaxSim over their regenerated vectors. The
+    others keep their order behind them.
 
     That is also the order of the scores: a page contains its code once regenerated, so its score
     can only rise. (Where numbers are stored in a few bits, but for rounding: the scan goes over
     rotated vectors.)
     """
-    found = rank(queries, blocks, max(top, shortlist if regenerate else 0))
+    found = first_stage(max(top, shortlist if regenerate else 0))
     if shortlist and regenerate is not None:
         found = _rescored(queries, found, codes_at, regenerate, shortlist)
     return Ranking(

@@ -1,0 +1,149 @@
+"""Signatures: ten bytes that stand in for a stored vector when pages are looked for.
+
+A vector's signature is its cell, whose centre is near it, and a product code of what the centre
+leaves: that rest is cut into PARTS of equal width, and each part is the nearest of WORDS words.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from glie.kernels.maxsim import token_groups
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+PARTS = 8
+WORDS = 256
+PAGES_PER_CHUNK = 2048  # estimated by a thread at a time: about a millisecond
+
+
+class Signatures(NamedTuple):
+    """Of some pages. A slot that a page does not use repeats its first, which changes no maximum:
+    nobody need ask how many it uses."""
+
+    cells: npt.NDArray[np.uint16]  # (P, k)
+    codes: npt.NDArray[np.uint8]  # (P, k, PARTS)
+
+    @property
+    def page_bytes(self) -> int:
+        return int(self.cells.shape[1]) * (self.cells.itemsize + PARTS)
+
+
+class Lists(NamedTuple):
+    """Which pages have a vector in which cell: pages[starts[c] : starts[c + 1]] in cell c."""
+
+    starts: Ints  # (C + 1,)
+    pages: npt.NDArray[np.int32]
+
+
+class Tables(NamedTuple):
+    """The products of a query's vectors with all that a signature can say, vectors side by side in
+    groups of some lanes, the last filled with zeros."""
+
+    cells: Floats  # (G, C, lanes)
+    products: Floats  # (G, PARTS, WORDS, lanes)
+    tokens: int
+
+    @classmethod
+    def of(cls, tokens: Floats, cells: Floats, turned: Floats, words: Floats) -> Tables:
+        """`turned` (T, PARTS, width) are the tokens as the words (PARTS, WORDS, width) meet
+        them."""
+        products = np.matmul(words, turned.transpose(1, 2, 0))  # (PARTS, WORDS, T)
+        lanes = token_groups(products.reshape(-1, len(tokens)).T)
+        return cls(
+            np.ascontiguousarray(cells @ token_groups(tokens)),
+            lanes.reshape(len(lanes), PARTS, WORDS, -1),
+            len(tokens),
+        )
+
+    @property
+    def by_token(self) -> Floats:
+        """(T, C): the products with the centres of the cells."""
+        return self.cells.swapaxes(1, 2).reshape(-1, self.cells.shape[1])[: self.tokens]
+
+
+@functools.cache
+def prepare() -> None:
+    """Have the compiled loops in memory, so that what is timed next is only the search."""
+    cells, codes = np.zeros((1, 1), "<u2"), np.zeros((1, 1, PARTS), np.uint8)
+    for array in (cells, codes):
+        array.setflags(write=False)  # as a mapped file is
+    stored, one = Signatures(cells, codes), np.ones((1, 1), np.float32)
+    words = np.zeros((PARTS, WORDS, 1), np.float32)
+    tables = Tables.of(one, one, np.zeros((1, PARTS, 1), np.float32), words)
+    marked = marked_pages(lists_of(stored, 1), np.zeros(1, np.int64), 1)
+    estimates(tables, stored, np.flatnonzero(marked))
+
+
+def estimates(tables: Tables, signatures: Signatures, rows: Ints) -> Floats:
+    """MaxSim of the pages at these rows, as their signatures tell it."""
+    from glie.kernels import _signatures
+    from glie.kernels.parallel import over_ranges
+
+    out = np.empty(len(rows), np.float32)
+
+    def run(first: int, last: int) -> None:
+        _signatures.estimates_range(
+            tables.cells, tables.products, *signatures, rows, tables.tokens, first, last, out
+        )
+
+    over_ranges(run, len(rows), chunk=PAGES_PER_CHUNK)
+    return out
+
+
+def estimates_reference(tables: Tables, signatures: Signatures, rows: Ints) -> Floats:
+    """The same in plain numpy."""
+    cells, codes = signatures.cells[rows], signatures.codes[rows]
+    scores = tables.cells[:, cells]  # (G, n, k, lanes)
+    for part in range(PARTS):
+        scores = scores + tables.products[:, part][:, codes[..., part]]
+    best = scores.max(axis=2)  # (G, n, lanes)
+    each = best.transpose(1, 0, 2).reshape(len(rows), -1)[:, : tables.tokens]
+    return np.asarray(each.sum(axis=1), dtype=np.float32)
+
+
+def product_words(x: Floats, words: Floats) -> npt.NDArray[np.uint8]:
+    """The nearest of the words (PARTS, WORDS, width) to each part of the rows (n, PARTS,
+    width)."""
+    from glie.kernels import _signatures
+    from glie.kernels.parallel import over_ranges
+
+    codes = np.empty(x.shape[:2], np.uint8)
+    across = np.ascontiguousarray(words.swapaxes(1, 2))
+    half = (words**2).sum(axis=2) / 2
+
+    def run(first: int, last: int) -> None:
+        _signatures.product_words_range(x, across, half, first, last, codes)
+
+    over_ranges(run, len(x), chunk=1024)
+    return codes
+
+
+def product_words_reference(x: Floats, words: Floats) -> npt.NDArray[np.uint8]:
+    """The same in plain numpy."""
+    affinity = np.einsum("npd,pwd->npw", x, words) - (words**2).sum(axis=2) / 2
+    return np.asarray(affinity.argmax(axis=2), dtype=np.uint8)
+
+
+def lists_of(signatures: Signatures, cells: int) -> Lists:
+    """The pages of each of so many cells, each cell's in ascending order."""
+    from glie.kernels import _signatures
+
+    lists = Lists(np.zeros(cells + 1, np.int64), np.empty(signatures.cells.size, np.int32))
+    _signatures.list_pages(signatures.cells, *lists)
+    return lists
+
+
+def marked_pages(lists: Lists, picked: Ints, pages: int) -> Mask:
+    """Whether each of so many pages has a vector in one of the picked cells."""
+    from glie.kernels import _signatures
+
+    marked = np.zeros(pages, bool)
+    _signatures.mark_pages(*lists, picked, marked)
+    return marked
