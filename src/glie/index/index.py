@@ -18,9 +18,9 @@ from glie.codec.codec import Codec
 from glie.codec.fitted import encoder_entry
 from glie.codec.shrink import shrunk, smaller
 from glie.errors import IdError, IndexFolderError, InputError, VectorError
+from glie.index import signing
 from glie.index.folder import Folder, Manifest
 from glie.index.format import StoredCodes, tombstone_bytes
-from glie.index.signing import FINDER_PAGES, with_signatures
 from glie.index.snapshot import Snapshot, distinct
 from glie.index.writer import (
     PAGES_PER_STEP,
@@ -295,7 +295,7 @@ class Index:
         """Rewrite the segments without the deleted pages and as few files as possible; give a large
         index that was made without a finder its own."""
         with self._change() as state:
-            lacking = state.manifest.finder is None and len(self) >= FINDER_PAGES
+            lacking = state.manifest.finder is None and len(self) >= signing.FINDER_PAGES
             deleted = any(entry.deleted for entry in state.manifest.segments)
             if len(state.segments) < 2 and not deleted and not lacking:
                 return
@@ -392,7 +392,7 @@ class Index:
         allowed = state.allowed(ids, where)
         if exact is None:
             pages = len(self) if allowed is None else int(np.count_nonzero(allowed))
-            exact = state.manifest.finder is None or pages < FINDER_PAGES
+            exact = state.manifest.finder is None or pages < signing.FINDER_PAGES
 
         def first_stage(count: int) -> Ranking:
             if exact or not state.segments:
@@ -484,7 +484,7 @@ class Index:
         entries += writer.entries
         finder = state.manifest.finder
         if writer.entries:
-            finder, entries = with_signatures(
+            finder, entries = signing.with_signatures(
                 self._folder, entries, finder, lambda: state.finder, writer.take_number
             )
         settled = codec is not None and codec is not self.codec
