@@ -141,7 +141,7 @@ def find(
             for block, rows in zip(blocks, met, strict=True)
         ]
         best = np.zeros(sum(map(len, met)), bool)
-        best[best_first(np.concatenate([np.empty(0, np.float32), *guesses]), wanted)] = True
+        best[best_first(np.concatenate([np.empty(0, np.int32), *guesses]), wanted)] = True
         ends = np.cumsum([0, *map(len, met)])
         found = rank(
             query,
@@ -268,7 +268,7 @@ def _score(
             )[0]
 
 
-def best_first(scores: Floats, top: int) -> Ints:
+def best_first(scores: Floats | npt.NDArray[np.int32], top: int) -> Ints:
     """Where the `top` largest scores are, largest first, the earlier of equals first."""
     if top < len(scores):
         # everything that could be among the best, in order, then a stable sort of those few

@@ -51,7 +51,7 @@ def test_estimates_equal_the_reference(
     rows = np.random.default_rng(seed).permutation(pages)[: pages // 2 + 1]
     fast = estimates(tables, signatures, rows)
     plain = estimates_reference(tables, signatures, rows)
-    np.testing.assert_allclose(fast, plain, rtol=1e-5, atol=1e-4)
+    np.testing.assert_array_equal(fast, plain)
 
 
 @given(st.integers(1, 50), st.integers(1, 12), st.integers(1, 4), seeds)
@@ -70,7 +70,9 @@ def test_an_estimate_is_maxsim_with_what_signatures_stand_for(
     starts = np.arange(pages) * k
     exact = maxsim_reference(query, np.array([0, tokens]), vectors, starts, starts + k)[0]
     found = estimates(tables, signatures, np.arange(pages))
-    np.testing.assert_allclose(found, exact, rtol=1e-4, atol=1e-3)
+    step = np.abs(tables.by_token).max() / np.abs(tables.cells).max()
+    # each of the numbers added up is off by half a step at most
+    np.testing.assert_allclose(found * step, exact, rtol=0.01, atol=tokens * (1 + PARTS) * step / 2)
 
 
 @given(st.integers(1, 40), st.integers(1, 5), seeds)

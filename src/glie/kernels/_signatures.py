@@ -4,82 +4,82 @@ MaxSim estimated."""
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 from glie.kernels._compiled import _compile
-from glie.kernels._tiles import FLOATS, LANES, WORD, _const, _load, _pointer
+from glie.kernels._tiles import INDEX, WORD, _const, _load
 
 PARTS = 8
 WORDS = 256
+LANES = 16  # query vectors scored together
+
+BYTE, SHORT = ir.IntType(8), ir.IntType(16)
+BYTES, SHORTS = ir.VectorType(BYTE, LANES), ir.VectorType(SHORT, LANES)
+INTS = ir.VectorType(INDEX, LANES)
 
 
-def _estimate(blocks):
-    """One stored vector by `blocks` blocks of query vectors."""
+@intrinsic
+def _page_estimate(_context, cell_scores, products, cells, codes, k):
+    """The sum over LANES tokens of the highest score of k signatures, all but k by address:
+    cell_scores (C, LANES) in int16, products (PARTS, WORDS, LANES) in int8, cells (k) in uint16,
+    codes (k, PARTS) in bytes. A signature's score is that of its cell and the products of its
+    words added up."""
 
-    @intrinsic
-    def estimate(_context, cell, products, code, best):
-        """best[t] = max(best[t], cell[t] + the sum over parts p of products[p, code[p], t]), all
-        given by address: cell and best (8 * blocks), products (PARTS, WORDS, 8 * blocks), in
-        float32, code (PARTS) in bytes."""
+    def generate(_context, builder, _signature, arguments):
+        cell_scores, products, cells, codes, k = arguments
+        before = builder.block
+        loop = builder.append_basic_block("slots")
+        after = builder.append_basic_block("slots.after")
+        builder.branch(loop)
 
-        def generate(context, builder, _signature, arguments):
-            cell, products, code, best = arguments
-            size = 4 * LANES
-            offsets = [_const(size * b) for b in range(blocks)]
-            sums = [_load(builder, builder.add(cell, offset), FLOATS) for offset in offsets]
-            for part in range(PARTS):
-                word = _load(builder, builder.add(code, _const(part)), ir.IntType(8), align=1)
-                word = builder.add(builder.zext(word, WORD), _const(part * WORDS))
-                place = builder.add(products, builder.mul(word, _const(size * blocks)))
-                sums = [
-                    builder.fadd(total, _load(builder, builder.add(place, offset), FLOATS))
-                    for total, offset in zip(sums, offsets, strict=True)
-                ]
-            for total, offset in zip(sums, offsets, strict=True):
-                place = _pointer(builder, builder.add(best, offset), FLOATS)
-                highest = builder.load(place, align=4)
-                higher = builder.fcmp_ordered(">", total, highest)
-                builder.store(builder.select(higher, total, highest), place, align=4)
-            return context.get_dummy_value()
+        builder.position_at_end(loop)
+        slot = builder.phi(WORD)
+        highest = builder.phi(SHORTS)
+        cell = _load(builder, builder.add(cells, builder.mul(slot, _const(2))), SHORT, align=2)
+        place = builder.mul(builder.zext(cell, WORD), _const(2 * LANES))
+        total = _load(builder, builder.add(cell_scores, place), SHORTS, align=2)
+        code = builder.add(codes, builder.mul(slot, _const(PARTS)))
+        for part in range(PARTS):
+            word = _load(builder, builder.add(code, _const(part)), BYTE, align=1)
+            word = builder.add(builder.zext(word, WORD), _const(part * WORDS))
+            place = builder.add(products, builder.mul(word, _const(LANES)))
+            product = _load(builder, place, BYTES, align=1)
+            total = builder.add(total, builder.sext(product, SHORTS))
+        higher = builder.icmp_signed(">", total, highest)
+        best = builder.select(higher, total, highest)
+        following = builder.add(slot, _const(1))
+        slot.add_incoming(_const(0), before)
+        slot.add_incoming(following, loop)
+        highest.add_incoming(_const(-(1 << 15), SHORTS), before)
+        highest.add_incoming(best, loop)
+        builder.cbranch(builder.icmp_unsigned("<", following, k), loop, after)
 
-        return types.void(*[types.uintp] * 4), generate
+        builder.position_at_end(after)
+        kind = ir.FunctionType(INDEX, [INTS])
+        name = f"llvm.vector.reduce.add.v{LANES}i32"
+        add_up = cgutils.get_or_insert_function(builder.module, kind, name)
+        return builder.call(add_up, [builder.sext(best, INTS)])
 
-    return estimate
-
-
-estimate_1, estimate_2, estimate_3 = _estimate(1), _estimate(2), _estimate(3)
+    return types.int32(*[types.uintp] * 5), generate
 
 
 @_compile
-def estimates_range(cell_scores, products, cells, codes, rows, tokens, first, last, out):
-    """out[i] for i in first..last: MaxSim of page rows[i] as its signatures tell it.
-
-    cell_scores (G, C, lanes) and products (G, PARTS, WORDS, lanes): token g * lanes + l is lane l
-    of group g.
-    """
-    groups, count, lanes = cell_scores.shape
+def estimates_range(cell_scores, products, cells, codes, rows, first, last, out):
+    """out[i] for i in first..last: MaxSim of page rows[i] as its signatures tell it, from
+    cell_scores (G, C, LANES) and products (G, PARTS, WORDS, LANES). A group's products stay in the
+    cache while all pages pass."""
+    groups, count, _ = cell_scores.shape
     k = cells.shape[1]
-    best = np.empty(groups * lanes, np.float32)
-    for i in range(first, last):
-        best[:] = -np.inf
-        page = rows[i]
-        for g in range(groups):
-            scores = cell_scores.ctypes.data + 4 * g * count * lanes
-            table = products.ctypes.data + 4 * g * PARTS * WORDS * lanes
-            place = best.ctypes.data + 4 * g * lanes
-            for slot in range(k):
-                cell = scores + 4 * np.int64(cells[page, slot]) * lanes
-                code = codes.ctypes.data + (page * k + slot) * PARTS
-                if lanes == 3 * LANES:
-                    estimate_3(cell, table, code, place)
-                elif lanes == 2 * LANES:
-                    estimate_2(cell, table, code, place)
-                else:
-                    estimate_1(cell, table, code, place)
-        total = np.float32(0)
-        for t in range(tokens):
-            total += best[t]
-        out[i] = total
+    out[first:last] = 0
+    for g in range(groups):
+        scores = cell_scores.ctypes.data + 2 * g * count * LANES
+        table = products.ctypes.data + g * PARTS * WORDS * LANES
+        for i in range(first, last):
+            at = rows[i] * k
+            out[i] += _page_estimate(
+                scores, table, cells.ctypes.data + 2 * at, codes.ctypes.data + PARTS * at, k
+            )
 
 
 @_compile

@@ -42,7 +42,7 @@ def maxsim(
     rows = int(np.maximum(ends - starts, 1).sum()) if len(starts) else 1
     for first_query, last_query in _passes(token_offsets):
         part = token_offsets[first_query : last_query + 1]
-        part_tokens = token_groups(scan.tokens[part[0] : part[-1]])
+        part_tokens = _groups(scan.tokens[part[0] : part[-1]])
         work = rows * part_tokens[:, 0].size / max(len(starts), 1)
         chunk = max(1, int(500_000 / work))
 
@@ -109,7 +109,7 @@ def _scan(tokens: Floats, vectors: Floats | Packed) -> _Scan:
     return _Scan(tokens, vectors.rows, np.uint32(0), BITS[vectors.dtype], filling)
 
 
-def token_groups(tokens: Floats) -> Floats:
+def _groups(tokens: Floats) -> Floats:
     """Tokens (T, D) side by side in groups (G, D, lanes), the last filled with zeros."""
     blocks = -(-max(len(tokens), 1) // LANES)
     lanes = LANES * min(COST, key=lambda together: -(-blocks // together) * COST[together])

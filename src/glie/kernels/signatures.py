@@ -12,15 +12,15 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from glie.kernels.maxsim import token_groups
-
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 PARTS = 8
 WORDS = 256
-PAGES_PER_CHUNK = 2048  # estimated by a thread at a time: about a millisecond
+LANES = 16  # query vectors that the compiled loop scores together
+MOST_PRODUCT, MOST_CELL = 127, 16_000  # a cell and PARTS products added up fit into 16 bits
+PAGES_PER_CHUNK = 8192  # estimated by a thread at a time: a few tenths of a millisecond
 
 
 class Signatures(NamedTuple):
@@ -43,29 +43,41 @@ class Lists(NamedTuple):
 
 
 class Tables(NamedTuple):
-    """The products of a query's vectors with all that a signature can say, vectors side by side in
-    groups of some lanes, the last filled with zeros."""
+    """The products of a query's vectors with all that a signature can say, in whole numbers of one
+    small step. Vectors stand side by side in groups of LANES, the last filled with zeros."""
 
-    cells: Floats  # (G, C, lanes)
-    products: Floats  # (G, PARTS, WORDS, lanes)
-    tokens: int
+    by_token: Floats  # (T, C): the products with the centres of the cells, as they are
+    cells: npt.NDArray[np.int16]  # (G, C, LANES)
+    products: npt.NDArray[np.int8]  # (G, PARTS, WORDS, LANES)
 
     @classmethod
     def of(cls, tokens: Floats, cells: Floats, turned: Floats, words: Floats) -> Tables:
         """`turned` (T, PARTS, width) are the tokens as the words (PARTS, WORDS, width) meet
         them."""
-        products = np.matmul(words, turned.transpose(1, 2, 0))  # (PARTS, WORDS, T)
-        lanes = token_groups(products.reshape(-1, len(tokens)).T)
+        by_token = tokens @ cells.T
+        products = np.matmul(turned.swapaxes(0, 1), words.swapaxes(1, 2))  # (PARTS, T, WORDS)
+        products = products.swapaxes(0, 1).reshape(len(tokens), -1)
+        step = max(_highest(products) / MOST_PRODUCT, _highest(by_token) / MOST_CELL)
         return cls(
-            np.ascontiguousarray(cells @ token_groups(tokens)),
-            lanes.reshape(len(lanes), PARTS, WORDS, -1),
-            len(tokens),
+            by_token,
+            _groups(by_token / step).astype(np.int16),
+            _groups(products / step).astype(np.int8).reshape(-1, PARTS, WORDS, LANES),
         )
 
-    @property
-    def by_token(self) -> Floats:
-        """(T, C): the products with the centres of the cells."""
-        return self.cells.swapaxes(1, 2).reshape(-1, self.cells.shape[1])[: self.tokens]
+
+def _highest(numbers: Floats) -> np.float32:
+    """The highest absolute value; at least some, to divide by."""
+    highest: np.float32 = np.abs(numbers).max(initial=np.float32(1e-6))
+    return highest
+
+
+def _groups(by_token: Floats) -> Floats:
+    """(T, n) rounded, as (G, n, LANES)."""
+    tokens, count = by_token.shape
+    groups = -(-tokens // LANES)
+    filled = np.zeros((groups * LANES, count), np.float32)
+    filled[:tokens] = np.rint(by_token)
+    return np.ascontiguousarray(filled.reshape(groups, LANES, count).swapaxes(1, 2))
 
 
 @functools.cache
@@ -81,31 +93,32 @@ def prepare() -> None:
     estimates(tables, stored, np.flatnonzero(marked))
 
 
-def estimates(tables: Tables, signatures: Signatures, rows: Ints) -> Floats:
-    """MaxSim of the pages at these rows, as their signatures tell it."""
+def estimates(tables: Tables, signatures: Signatures, rows: Ints) -> npt.NDArray[np.int32]:
+    """MaxSim of the pages at these rows, as their signatures tell it, in the steps of the
+    tables."""
     from glie.kernels import _signatures
     from glie.kernels.parallel import over_ranges
 
-    out = np.empty(len(rows), np.float32)
+    out = np.empty(len(rows), np.int32)
 
     def run(first: int, last: int) -> None:
         _signatures.estimates_range(
-            tables.cells, tables.products, *signatures, rows, tables.tokens, first, last, out
+            tables.cells, tables.products, *signatures, rows, first, last, out
         )
 
     over_ranges(run, len(rows), chunk=PAGES_PER_CHUNK)
     return out
 
 
-def estimates_reference(tables: Tables, signatures: Signatures, rows: Ints) -> Floats:
+def estimates_reference(
+    tables: Tables, signatures: Signatures, rows: Ints
+) -> npt.NDArray[np.int32]:
     """The same in plain numpy."""
     cells, codes = signatures.cells[rows], signatures.codes[rows]
-    scores = tables.cells[:, cells]  # (G, n, k, lanes)
+    scores = tables.cells[:, cells].astype(np.int32)  # (G, n, k, LANES)
     for part in range(PARTS):
-        scores = scores + tables.products[:, part][:, codes[..., part]]
-    best = scores.max(axis=2)  # (G, n, lanes)
-    each = best.transpose(1, 0, 2).reshape(len(rows), -1)[:, : tables.tokens]
-    return np.asarray(each.sum(axis=1), dtype=np.float32)
+        scores += tables.products[:, part][:, codes[..., part]]
+    return np.asarray(scores.max(axis=2).sum(axis=(0, 2)), dtype=np.int32)
 
 
 def product_words(x: Floats, words: Floats) -> npt.NDArray[np.uint8]:
