@@ -28,7 +28,7 @@ Mask = npt.NDArray[np.bool_]
 SCORES_PER_BLOCK = 4_000_000  # 16 MB of scores at a time, whatever the size of the index
 PAGES_PER_REGENERATION = 4096
 VECTORS_PER_REGENERATION = 65_536  # 34 MB of them at a time, at D = 128
-CELLS_A_TOKEN = 64  # that a query's vector looks into
+CELLS_A_TOKEN = 1.5  # that a query's vector looks into, times the square root of their number
 CANDIDATES = 16  # scored exactly, times the square root of the number of pages ...
 CANDIDATE_SHARE = 10  # ... but fewer than one page in so many
 
@@ -117,7 +117,7 @@ def find(
     finder: Finder,
     top: int,
     *,
-    cells: int = CELLS_A_TOKEN,
+    cells: int | None = None,
     candidates: int | None = None,
 ) -> Ranking:
     """`rank` over candidates only: each query looks into the `cells` nearest to each of its
@@ -130,6 +130,8 @@ def find(
         for block in blocks
     )
     wanted = min(pages, max(top, candidates_for(pages) if candidates is None else candidates))
+    if cells is None:
+        cells = math.ceil(CELLS_A_TOKEN * math.sqrt(len(finder.cells)))
     positions, scores = list[Ints](), list[Floats]()
     scanned = bytes_read = estimated = 0
     for q in range(len(queries)):

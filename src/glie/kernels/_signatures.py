@@ -8,11 +8,13 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from glie.kernels._compiled import _compile
-from glie.kernels._tiles import INDEX, WORD, _const, _load
+from glie.kernels._tiles import INDEX, WORD, _const, _load, _pointer
 
 PARTS = 8
 WORDS = 256
 LANES = 16  # query vectors scored together
+TOGETHER = 1024  # pages, for which one group of vectors takes its turn
+AHEAD = 8  # so many pages before its turn a page is fetched, since candidates lie far apart
 
 BYTE, SHORT = ir.IntType(8), ir.IntType(16)
 BYTES, SHORTS = ir.VectorType(BYTE, LANES), ir.VectorType(SHORT, LANES)
@@ -64,22 +66,41 @@ def _page_estimate(_context, cell_scores, products, cells, codes, k):
     return types.int32(*[types.uintp] * 5), generate
 
 
+@intrinsic
+def _prefetch(_context, address):
+    """Have the memory at an address brought near, and go on meanwhile."""
+
+    def generate(context, builder, _signature, arguments):
+        kind = ir.FunctionType(ir.VoidType(), [BYTE.as_pointer(), INDEX, INDEX, INDEX])
+        bring = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        reading, into_first_cache, data = (_const(value, INDEX) for value in (0, 3, 1))
+        place = _pointer(builder, arguments[0], BYTE)
+        builder.call(bring, [place, reading, into_first_cache, data])
+        return context.get_dummy_value()
+
+    return types.void(types.uintp), generate
+
+
 @_compile
 def estimates_range(cell_scores, products, cells, codes, rows, first, last, out):
     """out[i] for i in first..last: MaxSim of page rows[i] as its signatures tell it, from
     cell_scores (G, C, LANES) and products (G, PARTS, WORDS, LANES). A group's products stay in the
-    cache while all pages pass."""
+    cache while some pages pass, and these while the groups take turns."""
     groups, count, _ = cell_scores.shape
     k = cells.shape[1]
-    out[first:last] = 0
-    for g in range(groups):
-        scores = cell_scores.ctypes.data + 2 * g * count * LANES
-        table = products.ctypes.data + g * PARTS * WORDS * LANES
-        for i in range(first, last):
-            at = rows[i] * k
-            out[i] += _page_estimate(
-                scores, table, cells.ctypes.data + 2 * at, codes.ctypes.data + PARTS * at, k
-            )
+    cells_at, codes_at = cells.ctypes.data, codes.ctypes.data
+    for start in range(first, last, TOGETHER):
+        end = min(start + TOGETHER, last)
+        out[start:end] = 0
+        for g in range(groups):
+            scores = cell_scores.ctypes.data + 2 * g * count * LANES
+            table = products.ctypes.data + g * PARTS * WORDS * LANES
+            for i in range(start, end):
+                ahead = rows[min(i + AHEAD, last - 1)] * k
+                _prefetch(cells_at + 2 * ahead)
+                _prefetch(codes_at + PARTS * ahead)
+                at = rows[i] * k
+                out[i] += _page_estimate(scores, table, cells_at + 2 * at, codes_at + PARTS * at, k)
 
 
 @_compile
