@@ -28,7 +28,7 @@ Mask = npt.NDArray[np.bool_]
 SCORES_PER_BLOCK = 4_000_000  # 16 MB of scores at a time, whatever the size of the index
 PAGES_PER_REGENERATION = 4096
 VECTORS_PER_REGENERATION = 65_536  # 34 MB of them at a time, at D = 128
-CELLS_A_TOKEN = 1.5  # that a query's vector looks into, times the square root of their number
+CELLS = 24  # looked into, times the square root of their number, shared by a query's vectors
 CANDIDATES = 16  # scored exactly, times the square root of the number of pages ...
 CANDIDATE_SHARE = 10  # ... but fewer than one page in so many
 
@@ -120,8 +120,9 @@ def find(
     cells: int | None = None,
     candidates: int | None = None,
 ) -> Ranking:
-    """`rank` over candidates only: each query looks into the `cells` nearest to each of its
-    vectors, estimates the pages that it meets there, and scores the best `candidates` of them."""
+    """`rank` over candidates only: a query looks into the cells nearest to each of its vectors, as
+    many as make `cells` together, estimates the pages that it meets there, and scores the best
+    `candidates` of them."""
     prepare()
     signatures.prepare()
     began = time.perf_counter()
@@ -131,7 +132,7 @@ def find(
     )
     wanted = min(pages, max(top, candidates_for(pages) if candidates is None else candidates))
     if cells is None:
-        cells = math.ceil(CELLS_A_TOKEN * math.sqrt(len(finder.cells)))
+        cells = round(CELLS * math.sqrt(len(finder.cells)))
     positions, scores = list[Ints](), list[Floats]()
     scanned = bytes_read = estimated = 0
     for q in range(len(queries)):
@@ -170,22 +171,23 @@ def candidates_for(pages: int) -> int:
 
 
 def _met(by_token: Floats, blocks: Sequence[SignedBlock], cells: int, wanted: int) -> list[Ints]:
-    """The rows of each block that have a vector in one of the `cells` best cells of a token, of
-    more cells if those hold fewer than the `wanted` pages. `by_token` (T, C) scores the cells."""
-    count = by_token.shape[1]
+    """The rows of each block that have a vector in one of the best cells of a token, whose scores
+    are `by_token` (T, C): `cells` for all tokens together, and more where those hold fewer than the
+    `wanted` pages."""
+    tokens, count = by_token.shape
+    each = -(-cells // tokens)
     while True:
-        cells = min(cells, count)
-        picked = np.argpartition(by_token, count - cells, axis=1)[:, count - cells :]
-        picked = np.unique(picked)
+        each = min(each, count)
+        picked = np.unique(np.argpartition(by_token, count - each, axis=1)[:, count - each :])
         met = []
         for block in blocks:
             marked = marked_pages(block.lists, picked, len(block.counts))
             if block.allowed is not None:
                 marked &= block.allowed
             met.append(np.flatnonzero(marked))
-        if cells == count or sum(map(len, met)) >= wanted:
+        if each == count or sum(map(len, met)) >= wanted:
             return met
-        cells *= 2
+        each *= 2
 
 
 def two_stage(
