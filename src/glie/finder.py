@@ -26,7 +26,8 @@ Ints = npt.NDArray[np.int64]
 
 CELLS = 4.0  # times the square root of the number of vectors
 MOST_CELLS = 1 << 16  # the number of a cell is two bytes
-VECTORS_A_CELL = 32  # at most, that the cells are found from
+VECTORS_A_CELL = 32  # that the cells are found from, ...
+MOST_VECTORS = 1 << 19  # ... and at most in all: 268 MB at D = 128
 WORD_SAMPLE = 20_000  # vectors that the words are found from
 
 
@@ -107,7 +108,8 @@ def cells_for(vectors: int) -> int:
 
 def sample_for(vectors: int) -> int:
     """How many of so many vectors it takes to fit a finder."""
-    return min(vectors, max(VECTORS_A_CELL * cells_for(vectors), WORD_SAMPLE))
+    wanted = min(VECTORS_A_CELL * cells_for(vectors), MOST_VECTORS)
+    return min(vectors, max(wanted, WORD_SAMPLE))
 
 
 def _turn(rest: Floats) -> Halves:

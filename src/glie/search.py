@@ -18,7 +18,7 @@ from glie.finder import Finder
 from glie.kernels import signatures
 from glie.kernels.maxsim import maxsim, prepare
 from glie.kernels.quantize import Packed
-from glie.kernels.signatures import Lists, Signatures, estimates, marked_pages
+from glie.kernels.signatures import Lists, Signatures, Tables, estimates, marked_pages
 from glie.pages import Pages, Queries
 
 Ints = npt.NDArray[np.int64]
@@ -134,31 +134,17 @@ def find(
     if cells is None:
         cells = round(CELLS * math.sqrt(len(finder.cells)))
     positions, scores = list[Ints](), list[Floats]()
-    scanned = bytes_read = estimated = 0
+    scanned = estimated = bytes_read = 0
     for q in range(len(queries)):
         query = queries.slice(q, q + 1)
         tables = finder.tables(query.vectors)
         met = _met(tables.by_token, blocks, cells, wanted)
-        guesses = [
-            estimates(tables, block.signatures, rows)
-            for block, rows in zip(blocks, met, strict=True)
-        ]
-        best = np.zeros(sum(map(len, met)), bool)
-        best[best_first(np.concatenate([np.empty(0, np.int32), *guesses]), wanted)] = True
-        ends = np.cumsum([0, *map(len, met)])
-        found = rank(
-            query,
-            [
-                CodeBlock(block.vectors, block.counts, block.first, rows[best[start:end]])
-                for block, rows, start, end in zip(blocks, met, ends, ends[1:], strict=False)
-            ],
-            top,
-        )
+        found = rank(query, _best_met(tables, blocks, met, wanted), top)
         positions += found.positions
         scores += found.scores
         scanned += found.cost.pages_scanned
+        estimated += sum(map(len, met))
         bytes_read += found.cost.bytes_read
-        estimated += len(best)
         for block, rows in zip(blocks, met, strict=True):
             bytes_read += len(rows) * block.signatures.page_bytes
     seconds = time.perf_counter() - began
@@ -188,6 +174,22 @@ def _met(by_token: Floats, blocks: Sequence[SignedBlock], cells: int, wanted: in
         if each == count or sum(map(len, met)) >= wanted:
             return met
         each *= 2
+
+
+def _best_met(
+    tables: Tables, blocks: Sequence[SignedBlock], met: Sequence[Ints], wanted: int
+) -> list[CodeBlock]:
+    """The codes of those pages, out of rows `met` of each block, that are estimated best."""
+    guesses = [
+        estimates(tables, block.signatures, rows) for block, rows in zip(blocks, met, strict=True)
+    ]
+    ends = np.cumsum([len(rows) for rows in met])
+    best = np.zeros(int(ends[-1]), bool)
+    best[best_first(np.concatenate(guesses), wanted)] = True
+    return [
+        CodeBlock(block.vectors, block.counts, block.first, rows[mine])
+        for block, rows, mine in zip(blocks, met, np.split(best, ends[:-1]), strict=True)
+    ]
 
 
 def two_stage(
