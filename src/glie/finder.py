@@ -24,7 +24,8 @@ Floats = npt.NDArray[np.float32]
 Halves = npt.NDArray[np.float16]
 Ints = npt.NDArray[np.int64]
 
-CELLS = 4.0  # times the square root of the number of vectors
+CELLS = 4.0  # times the square root of the number of vectors ...
+FEWEST_CELLS = 512  # ... and at least so many, where there are 8 vectors for each
 MOST_CELLS = 1 << 16  # the number of a cell is two bytes
 VECTORS_A_CELL = 32  # that the cells are found from, ...
 MOST_VECTORS = 1 << 19  # ... and at most in all: 268 MB at D = 128
@@ -103,7 +104,8 @@ class Finder:
 
 def cells_for(vectors: int) -> int:
     """How many cells: their number and the pages in one grow alike."""
-    return max(1, min(round(CELLS * math.sqrt(vectors)), MOST_CELLS))
+    cells = max(round(CELLS * math.sqrt(vectors)), min(FEWEST_CELLS, vectors // 8))
+    return max(1, min(cells, MOST_CELLS))
 
 
 def sample_for(vectors: int) -> int:

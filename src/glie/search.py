@@ -30,7 +30,8 @@ PAGES_PER_REGENERATION = 4096
 VECTORS_PER_REGENERATION = 65_536  # 34 MB of them at a time, at D = 128
 CELLS = 24  # looked into, times the square root of their number, shared by a query's vectors
 CANDIDATES = 16  # scored exactly, times the square root of the number of pages ...
-CANDIDATE_SHARE = 10  # ... but fewer than one page in so many
+CANDIDATE_SHARE = 10  # ... but fewer than one page in so many, ...
+CANDIDATES_EACH = 4  # ... and at least so many times the pages to be found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,7 +131,9 @@ def find(
         len(block.counts) if block.allowed is None else int(np.count_nonzero(block.allowed))
         for block in blocks
     )
-    wanted = min(pages, max(top, candidates_for(pages) if candidates is None else candidates))
+    if candidates is None:
+        candidates = max(candidates_for(pages), CANDIDATES_EACH * top)
+    wanted = min(pages, max(candidates, top))
     if cells is None:
         cells = round(CELLS * math.sqrt(len(finder.cells)))
     positions, scores = list[Ints](), list[Floats]()
@@ -152,7 +155,7 @@ def find(
 
 
 def candidates_for(pages: int) -> int:
-    """How many of so many pages are scored exactly."""
+    """How many of so many pages are scored exactly, unless many are to be found."""
     return min((pages - 1) // CANDIDATE_SHARE, round(CANDIDATES * math.sqrt(pages)))
 
 

@@ -13,7 +13,7 @@ from glie.index.folder import FinderEntry, Folder, SegmentEntry
 from glie.index.format import Segment, checksum, signature_bytes
 from glie.kernels.signatures import Signatures
 
-FINDER_PAGES = 20_000  # fewer are scanned about as fast as candidates are found
+FINDER_PAGES = 20_000  # fewer are scanned in about ten milliseconds
 REFIT = 4  # a finder is fitted anew when there are so many times the pages it was fitted for
 VECTORS_PER_STEP = 65_536  # signed at a time: 34 MB at D = 128
 
