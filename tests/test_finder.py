@@ -73,7 +73,7 @@ def test_tensors_that_do_not_fit_together_are_refused() -> None:
 
 def test_cells_grow_with_the_square_root() -> None:
     assert cells_for(1) >= 1
-    assert cells_for(40_000_000) == 10 * cells_for(400_000)
+    assert cells_for(25_000_000) == 10 * cells_for(250_000)
     assert cells_for(8 * 512) == 512
     assert cells_for(10**12) == 65_536
     assert sample_for(100) == 100
