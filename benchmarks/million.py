@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-import resource
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -41,7 +40,7 @@ MB = 1 << 20
 def real_codes(path: Path | None, k: int) -> Floats:
     """The stored vectors (P, k, D) of an index, or of synthetic pages."""
     if path is None:
-        return glie.Codec(k=k).compress(load_pages(None, 2000)).vectors
+        return glie.Codec(k=k).compress(load_pages(None, 500)).vectors
     state = glie.Index.open(path)._state
     codes = state.codes_at(np.arange(state.bounds[-1]))
     if codes.k < k:
@@ -53,20 +52,31 @@ def unit(vectors: Floats) -> Floats:
     return np.asarray(vectors / np.linalg.norm(vectors, axis=-1, keepdims=True), np.float32)
 
 
-def variants(codes: Floats, count: int, share: float, seed: int) -> Floats:
+def company(
+    codes: Floats, shape: tuple[int, int], share: float, rng: np.random.Generator
+) -> Floats:
+    """What moves vectors: shares of others, and noise."""
+    pages, k, dim = codes.shape
+    others = codes[rng.integers(pages, size=shape), rng.integers(k, size=shape)]
+    noise = rng.standard_normal((*shape, dim), dtype=np.float32) * np.float32(NOISE)
+    return np.asarray(np.float32(share) * others + noise)
+
+
+def variants(codes: Floats, count: int, seed: int) -> Floats:
     """More pages of the same kind."""
     rng = np.random.default_rng(seed)
-    pages, k, dim = codes.shape
-    others = codes[rng.integers(pages, size=(count, k)), rng.integers(k, size=(count, k))]
-    noise = rng.standard_normal((count, k, dim), dtype=np.float32) * np.float32(NOISE)
-    return unit(codes[rng.integers(pages, size=count)] + np.float32(share) * others + noise)
+    moves = company(codes, (count, codes.shape[1]), SHARE, rng)
+    return unit(codes[rng.integers(len(codes), size=count)] + moves)
 
 
 def made_questions(codes: Floats, count: int) -> list[Floats]:
-    """Vectors near those of a page, about as near as a question's (a cosine of 0.6)."""
+    """Each of vectors near those of one page, about as near as a real question's (a cosine of
+    0.6)."""
     rng = np.random.default_rng(1)
-    near = variants(codes, count * QUERY_VECTORS, 1.3, seed=2)
-    return list(near[:, rng.integers(codes.shape[1])].reshape(count, QUERY_VECTORS, -1))
+    shape = count, QUERY_VECTORS
+    moves = company(codes, shape, 1.3, rng)
+    about = rng.integers(len(codes), size=(count, 1))
+    return list(unit(codes[about, rng.integers(codes.shape[1], size=shape)] + moves))
 
 
 def build(path: Path, codes: Floats, pages: int, dtype: str) -> dict[str, float]:
@@ -74,7 +84,7 @@ def build(path: Path, codes: Floats, pages: int, dtype: str) -> dict[str, float]
         for first in range(0, pages, PAGES_PER_BATCH):
             count = min(PAGES_PER_BATCH, pages - first)
             ids = [f"p{first + i}" for i in range(count)]
-            yield Batch(glie.Pages(variants(codes, count, SHARE, seed=first), ids=ids))
+            yield Batch(glie.Pages(variants(codes, count, seed=first), ids=ids))
 
     began = time.perf_counter()
     index = glie.Index.create(path, glie.Codec(k=codes.shape[1], dtype=dtype))
@@ -83,7 +93,7 @@ def build(path: Path, codes: Floats, pages: int, dtype: str) -> dict[str, float]
     facts = index.info()
     return {
         "seconds": seconds,
-        "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "memory": resident("VmHWM"),  # the most there has been
         "bytes": facts.lean_bytes / pages,
         "finder": facts.finder_bytes / pages,
     }
@@ -137,10 +147,10 @@ def timed(index: glie.Index, questions: list[Floats], exact: bool) -> list[tuple
     return rows
 
 
-def resident() -> int:
-    """Bytes of this process in memory now, mapped files included."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * resource.getpagesize()
+def resident(what: str = "VmRSS") -> int:
+    """Bytes of this process in memory, mapped files included, as Linux counts them."""
+    status = Path("/proc/self/status").read_text()
+    return 1024 * int(status.partition(f"{what}:")[2].split()[0])
 
 
 def apart(run: Callable[..., dict[str, float]], *arguments: object) -> dict[str, float]:
