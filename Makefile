@@ -55,6 +55,7 @@ bench: venv
 	$(BIN)/python benchmarks/search.py
 	$(BIN)/python benchmarks/rerank.py
 	$(BIN)/python benchmarks/fit.py
+	$(BIN)/python benchmarks/million.py --pages 10000,100000
 
 # The codec that comes with the package: make codec SETS="slidevqa infovqa cranfield"
 codec: venv

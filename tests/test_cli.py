@@ -93,6 +93,26 @@ def test_search_as_json(run: Run, documents: Path) -> None:
     assert {hit["document"] for hit in only["hits"]} == {"a.pdf"}
 
 
+def test_candidates_or_every_page(
+    run: Run, documents: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from glie.index import signing
+
+    run("index", "reports", "--to", "x.glie", "--k", 4)
+    assert "none: every page is scanned" in run("info", "x.glie").out
+    monkeypatch.setattr(signing, "FINDER_PAGES", 2)
+    run("compact", "x.glie")
+    assert "of these bytes a page, beyond any budget" in run("info", "x.glie").out
+    assert run("info", "x.glie", "--json").json["finder_bytes"] > 0
+    asked = ["search", "x.glie", "vacation days"]
+    assert "3 pages of 3 estimated scanned" in run(*asked).out
+    assert "3 pages scanned" in run(*asked, "--exact").out
+    for how, estimated in ((), 3), (("--exact",), 0), (("--candidates",), 3):
+        found = run(*asked, *how, "--json").json
+        assert found["hits"][0]["id"] == "b.pdf#1"
+        assert found["cost"]["pages_estimated"] == estimated
+
+
 def test_unquoted_questions_versions_and_names(run: Run, documents: Path) -> None:
     run("index", "reports", "--to", "x.glie")
     found = run("search", "x.glie", "vacation", "days", "--top", 1, "--json").json

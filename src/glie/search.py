@@ -1,40 +1,51 @@
-"""Searching codes in two stages: MaxSim over every stored page, block by block, keeping the best,
-and then exact MaxSim over the regenerated vectors of a shortlist."""
+"""Searching codes in two stages: MaxSim over every stored page, or over the candidates that a
+finder names, block by block, keeping the best, and then exact MaxSim over the regenerated vectors
+of a shortlist."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from glie.codec.codes import Codes, used_rows
+from glie.finder import Finder
+from glie.kernels import signatures
 from glie.kernels.coarse import coarse_maxsim
 from glie.kernels.maxsim import maxsim
 from glie.kernels.quantize import BFLOAT16, BITS, Packed
+from glie.kernels.signatures import Lists, Signatures, Tables, estimates, marked_pages
 from glie.pages import Pages, Queries
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
+Mask = npt.NDArray[np.bool_]
 
 SCORES_PER_BLOCK = 4_000_000  # 16 MB of scores at a time, whatever the size of the index
 FEW_PAGES = 1000  # so many, and four times those wanted, are scored exactly at once
 PAGES_PER_REGENERATION = 4096
 VECTORS_PER_REGENERATION = 65_536  # 34 MB of them at a time, at D = 128
+CELLS = 24  # looked into, times the square root of their number, shared by a query's vectors
+CANDIDATES = 16  # scored exactly, times the square root of the number of pages ...
+CANDIDATE_SHARE = 10  # ... but fewer than one page in so many, ...
+CANDIDATES_EACH = 4  # ... and at least so many times the pages to be found
 
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
     """What answering took. A batch shares its scan: bytes and seconds are the whole batch's."""
 
-    pages_scanned: int
+    pages_scanned: int  # scored by their codes; candidates of several queries are added up
     pages_regenerated: int
     bytes_read: int
     seconds: float
+    pages_estimated: int = 0  # by their signatures, to choose those that are scanned
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +70,17 @@ class CodeBlock(NamedTuple):
     rows: Ints
 
 
+class SignedBlock(NamedTuple):
+    """Codes with their signatures, at positions first, first + 1 and so on."""
+
+    vectors: Packed
+    counts: npt.NDArray[Any]
+    first: int
+    signatures: Signatures
+    lists: Lists  # of the pages by cell
+    allowed: Mask | None  # which pages may be found; None: all
+
+
 class Ranking(NamedTuple):
     """For each query the positions and scores of its best pages, and what the scan cost."""
 
@@ -78,11 +100,11 @@ def rank(queries: Queries, blocks: Iterable[CodeBlock], top: int) -> Ranking:
     for block in blocks:
         _, k, row_bytes = block.vectors.rows.shape
         flat = block.vectors._replace(rows=block.vectors.rows.reshape(-1, row_bytes))
-        starts, ends = used_rows(block.counts)
         for at in range(0, len(block.rows), step):
             rows = block.rows[at : at + step]
+            starts, ends = used_rows(block.counts, rows)
             floors = [scores[-1] if len(scores) == top else -np.inf for scores in best_scores]
-            found = _contenders(queries, flat, starts[rows], ends[rows], floors, top)
+            found = _contenders(queries, flat, starts, ends, floors, top)
             for q, (places, scores) in enumerate(found):
                 positions = np.concatenate([best_positions[q], block.first + rows[places]])
                 merged = np.concatenate([best_scores[q], scores])
@@ -123,22 +145,106 @@ def _contenders(
         yield places, maxsim(one.vectors, one.offsets, vectors, starts[places], ends[places])[0]
 
 
+def find(
+    queries: Queries,
+    blocks: Sequence[SignedBlock],
+    finder: Finder,
+    top: int,
+    *,
+    cells: int | None = None,
+    candidates: int | None = None,
+) -> Ranking:
+    """`rank` over candidates only: a query looks into the cells nearest to each of its vectors, as
+    many as make `cells` together, estimates the pages that it meets there, and scores the best
+    `candidates` of them."""
+    prepare()
+    signatures.prepare()
+    began = time.perf_counter()
+    pages = sum(
+        len(block.counts) if block.allowed is None else int(np.count_nonzero(block.allowed))
+        for block in blocks
+    )
+    if candidates is None:
+        candidates = max(candidates_for(pages), CANDIDATES_EACH * top)
+    wanted = min(pages, max(candidates, top))
+    if cells is None:
+        cells = round(CELLS * math.sqrt(len(finder.cells)))
+    positions, scores = list[Ints](), list[Floats]()
+    scanned = estimated = bytes_read = 0
+    for q in range(len(queries)):
+        query = queries.slice(q, q + 1)
+        tables = finder.tables(query.vectors)
+        met = _met(tables.by_token, blocks, cells, wanted)
+        found = rank(query, _best_met(tables, blocks, met, wanted), top)
+        positions += found.positions
+        scores += found.scores
+        scanned += found.cost.pages_scanned
+        estimated += sum(map(len, met))
+        bytes_read += found.cost.bytes_read
+        for block, rows in zip(blocks, met, strict=True):
+            bytes_read += len(rows) * block.signatures.page_bytes
+    seconds = time.perf_counter() - began
+    return Ranking(positions, scores, Cost(scanned, 0, bytes_read, seconds, estimated))
+
+
+def candidates_for(pages: int) -> int:
+    """How many of so many pages are scored exactly, unless many are to be found."""
+    return min((pages - 1) // CANDIDATE_SHARE, round(CANDIDATES * math.sqrt(pages)))
+
+
+def _met(by_token: Floats, blocks: Sequence[SignedBlock], cells: int, wanted: int) -> list[Ints]:
+    """The rows of each block that have a vector in one of the best cells of a token, whose scores
+    are `by_token` (T, C): `cells` for all tokens together, and more where those hold fewer than the
+    `wanted` pages."""
+    tokens, count = by_token.shape
+    each = -(-cells // tokens)
+    while True:
+        each = min(each, count)
+        picked = np.unique(np.argpartition(by_token, count - each, axis=1)[:, count - each :])
+        met = []
+        for block in blocks:
+            marked = marked_pages(block.lists, picked, len(block.counts))
+            if block.allowed is not None:
+                marked &= block.allowed
+            met.append(np.flatnonzero(marked))
+        if each == count or sum(map(len, met)) >= wanted:
+            return met
+        each *= 2
+
+
+def _best_met(
+    tables: Tables, blocks: Sequence[SignedBlock], met: Sequence[Ints], wanted: int
+) -> list[CodeBlock]:
+    """The codes of those pages, out of rows `met` of each block, that are estimated best."""
+    guesses = [
+        estimates(tables, block.signatures, rows) for block, rows in zip(blocks, met, strict=True)
+    ]
+    ends = np.cumsum([len(rows) for rows in met])
+    best = np.zeros(int(ends[-1]), bool)
+    best[best_first(np.concatenate(guesses), wanted)] = True
+    return [
+        CodeBlock(block.vectors, block.counts, block.first, rows[mine])
+        for block, rows, mine in zip(blocks, met, np.split(best, ends[:-1]), strict=True)
+    ]
+
+
 def two_stage(
     queries: Queries,
-    blocks: Iterable[CodeBlock],
+    first_stage: Callable[[int], Ranking],
     codes_at: Callable[[Ints], Codes],
     regenerate: Callable[[Codes], Pages] | None,
     top: int,
     shortlist: int,
 ) -> Ranking:
-    """`rank`, and then the `shortlist` best pages of each query in the order of exact MaxSim over
-    their regenerated vectors. The others keep their order behind them.
+    """The best pages by their codes, as many as `first_stage` is asked for, and then the
+    `shortlist` best of each query in the order of exact MaxSim over their regenerated vectors. The
+    others keep their order behind them.
 
     That is also the order of the scores: a page contains its code once regenerated, so its score
     can only rise. (Where numbers are stored in a few bits, but for rounding: the scan goes over
     rotated vectors.)
     """
-    found = rank(queries, blocks, max(top, shortlist if regenerate else 0))
+    found = first_stage(max(top, shortlist if regenerate else 0))
     if shortlist and regenerate is not None:
         found = _rescored(queries, found, codes_at, regenerate, shortlist)
     return Ranking(
@@ -204,7 +310,7 @@ def _score(
             )[0]
 
 
-def best_first(scores: Floats, top: int) -> Ints:
+def best_first(scores: Floats | npt.NDArray[np.int32], top: int) -> Ints:
     """Where the `top` largest scores are, largest first, the earlier of equals first."""
     if top < len(scores):
         # everything that could be among the best, in order, then a stable sort of those few

@@ -400,8 +400,10 @@ def test_a_forged_manifest_is_refused(index: glie.Index, change: dict[str, Any])
 
 def test_a_newer_version_is_refused_with_the_remedy(index: glie.Index) -> None:
     path = index.path / "manifest.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "version": 2}))
-    with pytest.raises(glie.CorruptIndexError, match="version 2, this glie reads 1; upgrade glie"):
+    path.write_text(json.dumps({**json.loads(path.read_text()), "version": 3}))
+    with pytest.raises(
+        glie.CorruptIndexError, match="version 3, this glie reads 1 and 2; upgrade glie"
+    ):
         glie.Index.open(index.path)
 
 

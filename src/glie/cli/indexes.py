@@ -271,6 +271,11 @@ def info(
             )
         )
         rows.append(("compression", f"{ratio:,.1f} times"))
+    if facts.finder_bytes:
+        each = facts.finder_bytes / facts.pages if facts.pages else 0
+        rows.append(("finder", f"{each:,.0f} of these bytes a page, beyond any budget"))
+    else:
+        rows.append(("finder", "none: every page is scanned"))
     if facts.image_bytes:
         rows.append(("pictures", f"{size(facts.image_bytes)}, not counted in the lines above"))
     for name, value in rows:

@@ -33,6 +33,14 @@ def search(
         list[str] | None,
         typer.Option(help="Only pages of this document or folder; may be given several times."),
     ] = None,
+    exact: Annotated[
+        bool | None,
+        typer.Option(
+            "--exact/--candidates",
+            help="Score every page, or only those that the index's finder names.",
+            show_default="candidates in a large index",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Find the pages that answer a question."""
@@ -47,7 +55,7 @@ def search(
     if len(index):
         vectors = encoder_of(index, None).encode_queries([question])
         encoded = time.perf_counter()
-        hits = index.search(vectors, top=top, shortlist=shortlist, ids=ids)[0]
+        hits = index.search(vectors, top=top, shortlist=shortlist, ids=ids, exact=exact)[0]
     else:
         encoded = began
         hits = glie.Hits([], [], [], glie.Cost(0, 0, 0, 0.0))
@@ -91,8 +99,11 @@ def search(
         output.print(rich.padding.Padding(text, (0, 0, 0, 13), expand=False))
     cost = hits.cost
     again = f"{cost.pages_regenerated:,} regenerated, " if cost.pages_regenerated else ""
+    scanned = count(cost.pages_scanned, "page")
+    if cost.pages_estimated:
+        scanned += f" of {cost.pages_estimated:,} estimated"
     output.print(
-        f"{count(cost.pages_scanned, 'page')} scanned, {again}{size(cost.bytes_read)} read, "
+        f"{scanned} scanned, {again}{size(cost.bytes_read)} read, "
         f"{cost.seconds * 1000:.1f} ms; {encoded - began:.1f} s to load the encoder",
         style="dim",
     )

@@ -134,9 +134,11 @@ def quantised(codes: Codes, dtype: str, *, sizes: bool) -> Codes:
 
 
 def used_rows(
-    counts: npt.NDArray[np.unsignedinteger],
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Where each page's rows start and end in its codes seen as one (P * k, D) array."""
-    pages, k = counts.shape
-    starts = np.arange(pages, dtype=np.int64) * k
-    return starts, starts + np.count_nonzero(counts, axis=1)
+    counts: npt.NDArray[np.unsignedinteger], pages: Rows | None = None
+) -> tuple[Rows, Rows]:
+    """Where the rows of each page, or of each of these pages, start and end in the codes seen as
+    one (P * k, D) array."""
+    if pages is None:
+        pages = np.arange(len(counts))
+    starts = pages * counts.shape[1]
+    return starts, starts + np.count_nonzero(counts[pages], axis=1)

@@ -17,7 +17,7 @@ from glie.evaluation.encoded import Encoded
 from glie.index import format as index_format
 from glie.kernels.maxsim import maxsim
 from glie.pages import Pages, Queries
-from glie.search import CodeBlock, Cost, Ranking, best_first, prepare, two_stage
+from glie.search import CodeBlock, Cost, Ranking, best_first, prepare, rank, two_stage
 
 DEPTH = 5  # pages of a ranking that nDCG@5 judges
 Judgements = Mapping[str, Mapping[str, int]]  # grades, by query and page
@@ -80,7 +80,11 @@ def search_codes(
     """The best pages for each query, by row, as an index of these codes would find them: rounded
     as it stores them, the shortlist regenerated if there is a way to."""
     stored = codes if isinstance(codes, StoredCodes) else StoredCodes([codes])
-    return two_stage(queries, stored.blocks, stored.take, regenerate, top, shortlist)
+
+    def first_stage(count: int) -> Ranking:
+        return rank(queries, stored.blocks, count)
+
+    return two_stage(queries, first_stage, stored.take, regenerate, top, shortlist)
 
 
 def search_oracle(
@@ -172,8 +176,8 @@ def trec_run(queries: Sequence[str], pages: Sequence[str], found: Ranking, name:
     White space in an id, which would be taken for the end of it, is written as an underscore."""
     lines = []
     for query, rows in zip(queries, found.positions, strict=True):
-        for rank, row in enumerate(rows, start=1):
+        for place, row in enumerate(rows, start=1):
             ids = ("_".join(text.split()) for text in (query, pages[row], name))
             asked, page, label = ids
-            lines.append(f"{asked} Q0 {page} {rank} {len(rows) - rank + 1} {label}\n")
+            lines.append(f"{asked} Q0 {page} {place} {len(rows) - place + 1} {label}\n")
     return "".join(lines)

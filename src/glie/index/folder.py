@@ -44,7 +44,8 @@ CODEC = "codec"
 LOCK = "lock"
 WRITER = "writer.json"
 FORMAT = "glie-index"
-OWN_FILE = re.compile(r"\d{8,}\.(seg|img|del)")
+OWN_FILE = re.compile(r"\d{8,}\.(seg|img|del|sig|fnd)")
+WITH_FINDER = 2  # the version of a manifest that names one
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +58,16 @@ class SegmentEntry:
     images: int | None = None  # segments/NNNNNNNN.img
     tombstones: int | None = None  # segments/NNNNNNNN.del
     deleted: int = 0
+    signatures: int | None = None  # segments/NNNNNNNN.sig, if the index has a finder
+
+
+@dataclasses.dataclass(frozen=True)
+class FinderEntry:
+    """What the manifest says of the finder."""
+
+    number: int  # segments/NNNNNNNN.fnd
+    checksum: int  # of the file
+    pages: int  # of the index when it was fitted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,9 +80,15 @@ class Manifest:
     generation: int = 0
     next_number: int = 1
     segments: tuple[SegmentEntry, ...] = ()
+    finder: FinderEntry | None = None
 
     def to_json(self) -> str:
-        body = {"format": FORMAT, "version": VERSION, **dataclasses.asdict(self)}
+        body = {"format": FORMAT, "version": WITH_FINDER, **dataclasses.asdict(self)}
+        if self.finder is None:  # then it is as it was before there were finders
+            body["version"] = VERSION
+            for part in (body, *body["segments"]):
+                part.pop("finder", None)
+                part.pop("signatures", None)
         return json.dumps({**body, "checksum": _digest(body)}, indent=1, ensure_ascii=False)
 
     @classmethod
@@ -94,16 +111,18 @@ class Manifest:
             raise IndexFolderError(f"{path}: cannot be read: {error.strerror}") from None
         if name != FORMAT:
             raise damaged(path, f"format {name!r}, expected {FORMAT!r}")
-        if version != VERSION:
+        if version not in (VERSION, WITH_FINDER):
             raise CorruptIndexError(
-                f"{path}: written in format version {version!r}, this glie reads {VERSION}; "
-                "upgrade glie"
+                f"{path}: written in format version {version!r}, this glie reads {VERSION} and "
+                f"{WITH_FINDER}; upgrade glie"
             )
         if found != _digest({"format": name, "version": version, **body}):
             raise damaged(path, "it does not match its checksum")
         try:
             segments = tuple(SegmentEntry(**entry) for entry in body.pop("segments"))
-            manifest = cls(**body, segments=segments)
+            finder = body.pop("finder", None)
+            finder = None if finder is None else FinderEntry(**finder)
+            manifest = cls(**body, segments=segments, finder=finder)
             manifest.check()
         except (KeyError, TypeError, AttributeError) as error:
             raise damaged(path, str(error)) from None
@@ -115,7 +134,11 @@ class Manifest:
         numbers += [] if self.dim is None else [self.dim]
         for entry in self.segments:
             numbers += [entry.number, entry.pages, entry.checksum, entry.deleted]
-            numbers += [n for n in (entry.images, entry.tombstones) if n is not None]
+            files = entry.images, entry.tombstones, entry.signatures
+            numbers += [n for n in files if n is not None]
+            if (entry.signatures is None) != (self.finder is None):
+                raise TypeError("expected signatures of all segments and a finder, or of none")
+        numbers += [] if self.finder is None else dataclasses.astuple(self.finder)
         for number in numbers:
             if type(number) is not int or not 0 <= number < 2**64:
                 raise TypeError(f"expected a whole number, found {number!r}")
@@ -277,9 +300,12 @@ class Folder:
                 (entry.number, "seg"),
                 (entry.images, "img"),
                 (entry.tombstones, "del"),
+                (entry.signatures, "sig"),
             )
             if number is not None
         }
+        if manifest.finder is not None:
+            named.add(self.file(manifest.finder.number, "fnd").name)
         (self.path / SEGMENTS).mkdir(exist_ok=True)  # a copy may have lost the empty folder
         for path in (self.path / SEGMENTS).iterdir():
             if OWN_FILE.fullmatch(path.name) and path.name not in named:

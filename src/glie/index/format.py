@@ -22,8 +22,9 @@ from glie.codec.codes import Blobs, Codes
 from glie.codec.sizes import count_bytes, counts_of, norm_bytes, norms_of
 from glie.errors import CorruptIndexError, IndexFolderError, InputError
 from glie.kernels.quantize import BFLOAT16, Packed, row_bytes
+from glie.kernels.signatures import PARTS, Lists, Signatures, lists_of
 
-VERSION = 1  # of the folder, and of all files but some segments
+VERSION = 1  # of all files but some segments and some manifests
 ALIGNMENT = 64
 MAX_RECORD_BYTES = 1 << 20  # of a line with its newline
 MAX_EVIDENCE_BYTES = np.iinfo(np.uint16).max  # of a page
@@ -43,6 +44,8 @@ TOMBSTONE_MAGIC = b"GLIEDEL\0"
 TOMBSTONE_HEADER = struct.Struct("<8sIIQQ")
 IMAGES_MAGIC = b"GLIEIMG\0"
 IMAGES_HEADER = struct.Struct("<8sIIQQ")
+SIGNATURES_MAGIC = b"GLIESIG\0"
+SIGNATURES_HEADER = struct.Struct("<8sIIQQQQQQ")
 
 
 class StoredCodes(NamedTuple):
@@ -174,7 +177,7 @@ class Segment:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        data = _map(path)
+        data = map_file(path)
         header = _header(path, data, SEGMENT_HEADER, SEGMENT_MAGIC)
         _, version, kind, pages, k, dim, per_block, *widths, zero, records_bytes = header[:12]
         *tail, self.checksum = header[12:]
@@ -342,7 +345,7 @@ def tombstone_bytes(deleted: npt.NDArray[np.bool_]) -> bytes:
 
 
 def read_tombstones(path: Path) -> npt.NDArray[np.bool_]:
-    data = _map(path)
+    data = map_file(path)
     _, version, zero, pages, expected = _header(path, data, TOMBSTONE_HEADER, TOMBSTONE_MAGIC)
     size = TOMBSTONE_HEADER.size
     if version != VERSION or zero or len(data) != size + -(-pages // 8):
@@ -368,7 +371,7 @@ class Images:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        data = _map(path)
+        data = map_file(path)
         _, version, zero, self.pages, expected = _header(path, data, IMAGES_HEADER, IMAGES_MAGIC)
         start = IMAGES_HEADER.size
         self._first = start + (self.pages + 1) * 16
@@ -391,13 +394,63 @@ class Images:
         return blob or None
 
 
+def signature_bytes(signatures: Signatures, segment: int, finder: int) -> bytes:
+    """A file of signatures: of the segment and by the finder of these checksums."""
+    pages, k = signatures.cells.shape
+    cells = signatures.cells.astype("<u2", copy=False).tobytes()
+    cells += bytes(_padded(len(cells)) - len(cells))
+    codes = signatures.codes.tobytes()
+    head = SIGNATURES_HEADER.pack(
+        SIGNATURES_MAGIC, VERSION, k, pages, segment, finder, checksum(cells), checksum(codes), 0
+    )[:-8]
+    return head + struct.pack("<Q", checksum(head)) + cells + codes
+
+
+class SignatureFile:
+    """The signatures of a segment, memory-mapped: opening reads the header only."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        data = map_file(path)
+        fields = _header(path, data, SIGNATURES_HEADER, SIGNATURES_MAGIC)
+        _, version, self.k, self.pages, self.segment, self.finder, *sums, self.checksum = fields
+        size = SIGNATURES_HEADER.size
+        if self.checksum != checksum(data[: size - 8]):
+            raise damaged(path, "the header does not match its checksum")
+        self._codes_at = size + _padded(self.pages * self.k * 2)
+        self.bytes: int = self._codes_at + self.pages * self.k * PARTS
+        if version != VERSION or self.bytes != len(data):
+            raise damaged(path, f"version {version}, {len(data)} bytes for {self.pages} pages")
+        self._checksums, self._data = sums, data
+        self._lists: Lists | None = None
+
+    @functools.cached_property
+    def signatures(self) -> Signatures:
+        """Checked the first time."""
+        cells = self._data[SIGNATURES_HEADER.size : self._codes_at]
+        codes = self._data[self._codes_at :]
+        if [checksum(cells), checksum(codes)] != self._checksums:
+            raise damaged(self.path, "its signatures do not match their checksum")
+        shape = self.pages, self.k
+        numbers = cells[: 2 * self.pages * self.k].view("<u2")
+        return Signatures(numbers.reshape(shape), codes.reshape(*shape, PARTS))
+
+    def lists(self, cells: int) -> Lists:
+        """The pages by cell; so many cells does the finder have."""
+        if self._lists is None:
+            if self.signatures.cells.max(initial=0) >= cells:
+                raise damaged(self.path, f"it names a cell that is not one of {cells}")
+            self._lists = lists_of(self.signatures, cells)
+        return self._lists
+
+
 def damaged(path: Path, what: str) -> CorruptIndexError:
     return CorruptIndexError(
         f"{path}: damaged: {what}; restore the file from a backup, or index the documents again"
     )
 
 
-def _map(path: Path) -> npt.NDArray[np.uint8]:
+def map_file(path: Path) -> npt.NDArray[np.uint8]:
     try:
         return np.asarray(np.memmap(path, dtype=np.uint8, mode="r"))
     except ValueError:  # numpy's answer to an empty file

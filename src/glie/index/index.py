@@ -18,6 +18,7 @@ from glie.codec.codec import Codec
 from glie.codec.fitted import encoder_entry
 from glie.codec.shrink import shrunk, smaller
 from glie.errors import IdError, IndexFolderError, InputError, VectorError
+from glie.index import signing
 from glie.index.folder import Folder, Manifest
 from glie.index.format import StoredCodes, tombstone_bytes
 from glie.index.snapshot import Snapshot, distinct
@@ -29,7 +30,7 @@ from glie.index.writer import (
     record_lines,
 )
 from glie.pages import Pages, Queries
-from glie.search import Hits, two_stage
+from glie.search import Hits, Ranking, find, rank, two_stage
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +53,7 @@ class IndexInfo:
     codec_bytes: int  # of these, the fitted codec: the same for any number of pages
     vectors: int  # that the pages had before compression; rounded where counts are
     uncompressed_bytes: int  # those vectors at 2 bytes a number
+    finder_bytes: int  # of `bytes`, the finder and its signatures; 0: every page is scanned
 
     @property
     def lean_bytes(self) -> int:
@@ -184,6 +186,7 @@ class Index:
             codec_bytes=self._folder.codec_size(),
             vectors=vectors,
             uncompressed_bytes=vectors * 2 * (dim or 0),
+            finder_bytes=state.finder_bytes,
         )
 
     def refresh(self) -> None:
@@ -292,9 +295,12 @@ class Index:
             return len(gone)
 
     def compact(self) -> None:
-        """Rewrite the segments without the deleted pages and as few files as possible."""
+        """Rewrite the segments without the deleted pages and as few files as possible; give a large
+        index that was made without a finder its own."""
         with self._change() as state:
-            if len(state.segments) < 2 and not any(e.deleted for e in state.manifest.segments):
+            lacking = state.manifest.finder is None and len(self) >= signing.FINDER_PAGES
+            deleted = any(entry.deleted for entry in state.manifest.segments)
+            if len(state.segments) < 2 and not deleted and not lacking:
                 return
             writer = SegmentWriter(self._folder, state.manifest.next_number)
             for number in range(len(state.segments)):
@@ -317,7 +323,7 @@ class Index:
         state, facts = self._state, self.info()
         assert state.manifest.dim is not None
         codec = smaller(self.codec, bytes_per_page, state.manifest.dim)
-        now = facts.lean_bytes / (facts.pages + facts.deleted)
+        now = (facts.lean_bytes - facts.finder_bytes) / (facts.pages + facts.deleted)
         if bytes_per_page >= now:
             raise InputError(
                 f"bytes_per_page: found {bytes_per_page}, but a page of {self.path} takes "
@@ -356,9 +362,14 @@ class Index:
         ids: Iterable[str] | None = None,
         where: Mapping[str, Any] | None = None,
         normalize: bool = False,
+        exact: bool | None = None,
     ) -> list[Hits]:
         """The `top` best pages for each query, by exact MaxSim over every stored code and, of a
         fitted codec, over the regenerated vectors of the `shortlist` best (0: the codes alone).
+
+        A large index scores only candidates, which its finder names: nearly always the same
+        answers. `exact=True` scores every page; `exact=False` asks for candidates in any index
+        (one without a finder makes it in memory first).
 
         `queries` is a list of (m, D) arrays of unit vectors, one a query, or Queries. `ids`
         restricts the search to these pages; `where` to pages whose metadata has these values
@@ -379,9 +390,21 @@ class Index:
                 f"queries: their vectors have {questions.dim} numbers, those of {self.path} have "
                 f"{state.manifest.dim}; encode them with the encoder that made the index"
             )
+        if exact not in (None, True, False):
+            raise InputError(f"exact: expected None, True or False, found {exact!r}")
+        allowed = state.allowed(ids, where)
+        if exact is None:
+            pages = len(self) if allowed is None else int(np.count_nonzero(allowed))
+            exact = state.manifest.finder is None or pages < signing.FINDER_PAGES
+
+        def first_stage(count: int) -> Ranking:
+            if exact or not state.segments:
+                return rank(questions, state.blocks(allowed), count)
+            return find(questions, state.signed_blocks(allowed), state.finder, count)
+
         ranking = two_stage(
             questions,
-            state.blocks(ids, where),
+            first_stage,
             state.codes_at,
             self.codec.regenerate if self.codec.regenerates else None,
             int(top),
@@ -410,6 +433,8 @@ class Index:
             for row in range(segment.pages if images else 0):
                 assert images is not None
                 images.image(row)
+        if state.manifest.finder is not None:
+            _ = state.signed
 
     def _live_ids(self, state: Snapshot) -> set[str]:
         """The ids in use, kept from one addition to the next: reading them takes a moment."""
@@ -459,6 +484,12 @@ class Index:
                 self._folder.write(tombstones, "del", tombstone_bytes(deleted))
                 entry = dataclasses.replace(entry, tombstones=tombstones, deleted=total)
             entries.append(entry)
+        entries += writer.entries
+        finder = state.manifest.finder
+        if writer.entries:
+            finder, entries = signing.with_signatures(
+                self._folder, entries, finder, lambda: state.finder, writer.take_number
+            )
         settled = codec is not None and codec is not self.codec
         manifest = dataclasses.replace(
             state.manifest,
@@ -466,7 +497,8 @@ class Index:
             dim=dim,
             generation=state.manifest.generation + 1,
             next_number=writer.next_number,
-            segments=(*entries, *writer.entries),
+            segments=tuple(entries),
+            finder=finder,
         )
         self._ids = None
         try:

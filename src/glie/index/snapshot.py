@@ -13,10 +13,22 @@ import numpy.typing as npt
 
 from glie.codec.codes import Codes
 from glie.errors import IdError, InputError
+from glie.finder import Finder
 from glie.index.folder import Folder, Manifest
-from glie.index.format import Images, Segment, StoredCodes, damaged, read_tombstones
+from glie.index.format import (
+    Images,
+    Segment,
+    SignatureFile,
+    StoredCodes,
+    checksum,
+    damaged,
+    map_file,
+    read_tombstones,
+)
+from glie.index.signing import fit_finder, sign
 from glie.kernels.quantize import BFLOAT16
-from glie.search import CodeBlock
+from glie.kernels.signatures import Lists, Signatures, lists_of
+from glie.search import CodeBlock, SignedBlock
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -56,8 +68,59 @@ class Snapshot:
                 raise damaged(segment.path, f"its codes are {segment.k} x {segment.dim}")
             if segment.dtype != manifest.codec.get("dtype", BFLOAT16):
                 raise damaged(segment.path, f"its codes are stored in {segment.dtype}")
+        self._open_finder(folder, before)
         self.bounds = np.cumsum([0] + [s.pages for s in self.segments], dtype=np.int64)
         self._where: dict[str, Mask] = {}  # the last restrictions by metadata that were asked for
+
+    def _open_finder(self, folder: Folder, before: Snapshot | None) -> None:
+        """Map its file and the signatures: a writer may replace them later."""
+        entry, self.signature_files = self.manifest.finder, list[SignatureFile]()
+        if entry is None:
+            return
+        self.finder_path = folder.file(entry.number, "fnd")
+        self._finder_data = map_file(self.finder_path)
+        known = {} if before is None else {file.checksum: file for file in before.signature_files}
+        for segment, named in zip(self.segments, self.manifest.segments, strict=True):
+            assert named.signatures is not None  # or the manifest was refused
+            file = SignatureFile(folder.file(named.signatures, "sig"))
+            if (file.segment, file.finder) != (segment.checksum, entry.checksum):
+                raise damaged(file.path, "it is not of the segment and the finder it is named with")
+            if (file.pages, file.k) != (segment.pages, segment.k):
+                raise damaged(file.path, f"it is of {file.pages} pages, expected {segment.pages}")
+            self.signature_files.append(known.get(file.checksum, file))
+
+    @functools.cached_property
+    def finder(self) -> Finder:
+        """The one that is stored or, in an index without, one made now and kept in memory."""
+        entry = self.manifest.finder
+        if entry is None:
+            return fit_finder(self.segments)
+        try:
+            if checksum(self._finder_data) != entry.checksum:
+                raise damaged(self.finder_path, "it is not the finder that the manifest names")
+            finder = Finder.from_bytes(self._finder_data.tobytes(), str(self.finder_path))
+        except InputError as error:
+            raise damaged(self.finder_path, str(error)) from None
+        if finder.dim != self.manifest.dim:
+            raise damaged(self.finder_path, f"it is for vectors of {finder.dim} numbers")
+        return finder
+
+    @functools.cached_property
+    def signed(self) -> list[tuple[Signatures, Lists]]:
+        """The signatures of each segment and its pages by cell."""
+        cells = len(self.finder.cells)
+        if self.manifest.finder is None:
+            made = [sign(segment, self.finder) for segment in self.segments]
+            return [(signatures, lists_of(signatures, cells)) for signatures in made]
+        return [(file.signatures, file.lists(cells)) for file in self.signature_files]
+
+    @property
+    def finder_bytes(self) -> int:
+        """What the finder and the signatures take on disk."""
+        if self.manifest.finder is None:
+            return 0
+        sizes = [file.bytes for file in self.signature_files]
+        return len(self._finder_data) + sum(sizes)
 
     @classmethod
     def latest(cls, folder: Folder, before: Snapshot | None = None) -> Snapshot:
@@ -110,22 +173,43 @@ class Snapshot:
         except KeyError:
             raise IdError(f"page {page_id!r} is not in the index") from None
 
-    def blocks(
-        self, ids: Iterable[str] | None, where: Mapping[str, Any] | None
-    ) -> Iterator[CodeBlock]:
-        """The codes that a search goes through, restricted to ids and metadata."""
-        allowed = np.ones(int(self.bounds[-1]), bool)
+    @functools.cached_property
+    def _alive(self) -> Mask | None:
+        """The positions that are not deleted; None when all are."""
+        if not any(entry.deleted for entry in self.manifest.segments):
+            return None
+        return np.asarray(~np.concatenate(self.deleted))
+
+    def allowed(self, ids: Iterable[str] | None, where: Mapping[str, Any] | None) -> Mask | None:
+        """The positions that a search goes through, restricted to ids and metadata; None: all."""
+        allowed = self._alive
         if ids is not None:
-            allowed[:] = False
+            allowed = np.zeros(int(self.bounds[-1]), bool)
             allowed[[self.position(page_id) for page_id in distinct(ids)]] = True
         if where:
-            allowed &= self._matching(_wanted(where))
+            matching = self._matching(_wanted(where))
+            allowed = matching if allowed is None else allowed & matching
+        return allowed
+
+    def blocks(self, allowed: Mask | None) -> Iterator[CodeBlock]:
+        """The codes at these positions."""
         for number, segment in enumerate(self.segments):
-            first = int(self.bounds[number])
-            rows = self.live(number)
-            rows = rows[allowed[first + rows]]
+            first, last = int(self.bounds[number]), int(self.bounds[number + 1])
+            rows = np.arange(last - first)
+            if allowed is not None:
+                rows = np.flatnonzero(allowed[first:last])
             if len(rows):
                 yield CodeBlock(segment.vectors, segment.stored_counts, first, rows)
+
+    def signed_blocks(self, allowed: Mask | None) -> list[SignedBlock]:
+        """The same with signatures, for the finder."""
+        blocks = []
+        for number, (segment, signed) in enumerate(zip(self.segments, self.signed, strict=True)):
+            first, last = int(self.bounds[number]), int(self.bounds[number + 1])
+            mask = None if allowed is None else allowed[first:last]
+            codes = segment.vectors, segment.stored_counts
+            blocks.append(SignedBlock(*codes, first, *signed, mask))
+        return blocks
 
     def codes_at(self, positions: Ints) -> Codes:
         """The stored codes of some pages, at least one, in ascending order of position."""

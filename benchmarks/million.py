@@ -1,0 +1,225 @@
+"""A million pages: what an index of them takes on disk and in memory, how long it takes to build
+and to open, and what a query takes, candidates only and by the exact scan, in turns.
+
+    python benchmarks/million.py [--pages 10000,100000,1000000] [--from INDEX] [--k 4]
+        [--dtype int2] [--questions FILE.npz] [--asked 200] [--to FOLDER]
+
+Pages are made of the stored pages of an index (`--from`) or, without one, of synthetic ones: each
+takes the vectors of one page, moves every one towards a vector of another page, and adds noise.
+Questions come from a file with one (n, D) array each, or are made alike, of more distant vectors.
+The index is made in a temporary folder, which is removed. Building and serving are processes of
+their own, so that the memory of one is not counted as the other's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from common import load_pages, machine
+
+import glie
+from glie.index.index import Batch
+from glie.pages import Floats
+
+SHARE = 0.75  # of another page's vector that is added to a vector, ...
+NOISE = 0.02  # ... and the spread of what is added to each number
+PAGES_PER_BATCH = 4096
+QUERY_VECTORS = 16
+TOP = 10
+MB = 1 << 20
+
+
+def real_codes(path: Path | None, k: int) -> Floats:
+    """The stored vectors (P, k, D) of an index, or of synthetic pages."""
+    if path is None:
+        return glie.Codec(k=k).compress(load_pages(None, 500)).vectors
+    state = glie.Index.open(path)._state
+    codes = state.codes_at(np.arange(state.bounds[-1]))
+    if codes.k < k:
+        raise SystemExit(f"{path}: {codes.k} vectors a page, expected at least {k}")
+    return codes.vectors[(codes.counts > 0).sum(axis=1) >= k, :k]
+
+
+def unit(vectors: Floats) -> Floats:
+    return np.asarray(vectors / np.linalg.norm(vectors, axis=-1, keepdims=True), np.float32)
+
+
+def company(
+    codes: Floats, shape: tuple[int, int], share: float, rng: np.random.Generator
+) -> Floats:
+    """What moves vectors: shares of others, and noise."""
+    pages, k, dim = codes.shape
+    others = codes[rng.integers(pages, size=shape), rng.integers(k, size=shape)]
+    noise = rng.standard_normal((*shape, dim), dtype=np.float32) * np.float32(NOISE)
+    return np.asarray(np.float32(share) * others + noise)
+
+
+def variants(codes: Floats, count: int, seed: int) -> Floats:
+    """More pages of the same kind."""
+    rng = np.random.default_rng(seed)
+    moves = company(codes, (count, codes.shape[1]), SHARE, rng)
+    return unit(codes[rng.integers(len(codes), size=count)] + moves)
+
+
+def made_questions(codes: Floats, count: int) -> list[Floats]:
+    """Each of vectors near those of one page, about as near as a real question's (a cosine of
+    0.6)."""
+    rng = np.random.default_rng(1)
+    shape = count, QUERY_VECTORS
+    moves = company(codes, shape, 1.3, rng)
+    about = rng.integers(len(codes), size=(count, 1))
+    return list(unit(codes[about, rng.integers(codes.shape[1], size=shape)] + moves))
+
+
+def build(path: Path, codes: Floats, pages: int, dtype: str) -> dict[str, float]:
+    def batches() -> Iterator[Batch]:
+        for first in range(0, pages, PAGES_PER_BATCH):
+            count = min(PAGES_PER_BATCH, pages - first)
+            ids = [f"p{first + i}" for i in range(count)]
+            yield Batch(glie.Pages(variants(codes, count, seed=first), ids=ids))
+
+    began = time.perf_counter()
+    index = glie.Index.create(path, glie.Codec(k=codes.shape[1], dtype=dtype))
+    index.add(batches())
+    seconds = time.perf_counter() - began
+    facts = index.info()
+    return {
+        "seconds": seconds,
+        "memory": resident("VmHWM"),  # the most there has been
+        "bytes": facts.lean_bytes / pages,
+        "finder": facts.finder_bytes / pages,
+    }
+
+
+def serve(path: Path, questions: list[Floats]) -> dict[str, float]:
+    began = time.perf_counter()
+    index = glie.Index.open(path)
+    opened = time.perf_counter() - began
+    index.search(questions[:1], TOP, exact=False)
+    first = time.perf_counter() - began - opened
+    asked = {"found": timed(index, questions, False)}
+    memory = resident()
+    index.search(questions[:1], TOP, exact=True)
+    both: dict[str, list[Any]] = {"found": [], "exact": []}
+    for question in questions:
+        for name, rows in both.items():
+            rows.append(timed(index, [question], name == "exact")[0])
+    agreement = [
+        len(set(one.ids) & set(two.ids)) / len(two.ids)
+        for (_, one), (_, two) in zip(both["found"], both["exact"], strict=True)
+    ]
+    best = [
+        one.ids[0] == two.ids[0]
+        for (_, one), (_, two) in zip(both["found"], both["exact"], strict=True)
+    ]
+    costs = [hits.cost for _, hits in asked["found"]]
+    pages = len(index)
+    result = {
+        "open": opened,
+        "first": first,
+        "memory": memory,
+        "agreement": float(np.mean(agreement)),
+        "best": float(np.mean(best)),
+        "scanned": float(np.mean([cost.pages_scanned for cost in costs])) / pages,
+        "estimated": float(np.mean([cost.pages_estimated for cost in costs])) / pages,
+    }
+    for name, rows in both.items():
+        seconds = [seconds for seconds, _ in rows]
+        result[f"{name} p50"], result[f"{name} p99"] = np.percentile(seconds, [50, 99])
+    return result
+
+
+def timed(index: glie.Index, questions: list[Floats], exact: bool) -> list[tuple[float, glie.Hits]]:
+    """Seconds and answer of each, asked one after the other."""
+    rows = []
+    for question in questions:
+        began = time.perf_counter()
+        hits = index.search([question], TOP, shortlist=0, exact=exact)[0]
+        rows.append((time.perf_counter() - began, hits))
+    return rows
+
+
+def resident(what: str = "VmRSS") -> int:
+    """Bytes of this process in memory, mapped files included, as Linux counts them."""
+    status = Path("/proc/self/status").read_text()
+    return 1024 * int(status.partition(f"{what}:")[2].split()[0])
+
+
+def apart(run: Callable[..., dict[str, float]], *arguments: object) -> dict[str, float]:
+    """In a fresh process."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        return pool.submit(run, *arguments).result()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--pages", default="10000,100000,1000000")
+    parser.add_argument("--from", type=Path, dest="source")
+    parser.add_argument("--k", type=int, default=4)
+    parser.add_argument("--dtype", default="int2")
+    parser.add_argument("--questions", type=Path)
+    parser.add_argument("--asked", type=int, default=200)
+    parser.add_argument("--to", type=Path, help="where the temporary folder is made")
+    arguments = parser.parse_args()
+    codes = real_codes(arguments.source, arguments.k)
+    questions = (
+        made_questions(codes, arguments.asked)
+        if arguments.questions is None
+        else list(load_pages(arguments.questions, arguments.asked))
+    )
+    print(
+        f"k = {arguments.k}, D = {codes.shape[2]}, {arguments.dtype}, of {len(codes):,} "
+        f"{'synthetic' if arguments.source is None else 'stored'} pages; "
+        f"{len(questions)} questions of {np.mean([len(q) for q in questions]):.0f} vectors; "
+        f"{machine()}"
+    )
+    columns: dict[str, list[str]] = {}
+    for pages in map(int, arguments.pages.split(",")):
+        with tempfile.TemporaryDirectory(dir=arguments.to) as folder:
+            path = Path(folder) / "million.glie"
+            built = apart(build, path, codes, pages, arguments.dtype)
+            served = apart(serve, path, questions)
+        for name, value in report(pages, built, served).items():
+            columns.setdefault(name, []).append(value)
+        print(f"{pages:,} pages done", flush=True)
+    for number, (name, values) in enumerate(columns.items()):
+        print(f"| {name} | {' | '.join(values)} |")
+        if not number:
+            print("| --- |" + " --- |" * len(values))
+
+
+def report(pages: int, built: dict[str, float], served: dict[str, float]) -> dict[str, str]:
+    def ms(name: str) -> str:
+        return f"{served[f'{name} p50'] * 1000:.1f} / {served[f'{name} p99'] * 1000:.1f}"
+
+    return {
+        "pages": f"{pages:,}",
+        "bytes a page on disk": f"{built['bytes']:.0f}",
+        "of these, for the finder": f"{built['finder']:.1f}",
+        "seconds to build": f"{built['seconds']:.0f}",
+        "most memory while building, MB": f"{built['memory'] / MB:,.0f}",
+        "ms to open": f"{served['open'] * 1000:.1f}",
+        "ms of the first query": f"{served['first'] * 1000:.0f}",
+        "ms a query, p50 / p99": ms("found"),
+        "exact scan, p50 / p99": ms("exact"),
+        "memory while serving, MB": f"{served['memory'] / MB:,.0f}",
+        "pages estimated": f"{served['estimated']:.1%}",
+        "pages whose codes are read": f"{served['scanned']:.2%}",
+        f"of the exact top {TOP}": f"{served['agreement']:.2%}",
+        "the same best page": f"{served['best']:.1%}",
+    }
+
+
+if __name__ == "__main__":
+    main()
