@@ -14,6 +14,7 @@ import numpy.typing as npt
 from glie.codec.codes import Codes
 from glie.errors import IdError, InputError
 from glie.finder import Finder
+from glie.hot import HotPages
 from glie.index.folder import Folder, Manifest
 from glie.index.format import (
     Images,
@@ -70,6 +71,7 @@ class Snapshot:
                 raise damaged(segment.path, f"its codes are stored in {segment.dtype}")
         self._open_finder(folder, before)
         self.bounds = np.cumsum([0] + [s.pages for s in self.segments], dtype=np.int64)
+        self.hot: HotPages | None = None  # regenerated pages, by their positions here
         self._where: dict[str, Mask] = {}  # the last restrictions by metadata that were asked for
 
     def _open_finder(self, folder: Folder, before: Snapshot | None) -> None:
