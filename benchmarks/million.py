@@ -2,13 +2,15 @@
 and to open, and what a query takes, candidates only and by the exact scan, in turns.
 
     python benchmarks/million.py [--pages 10000,100000,1000000] [--from INDEX] [--k 4]
-        [--dtype int2] [--questions FILE.npz] [--asked 200] [--to FOLDER]
+        [--dtype int2] [--questions FILE.npz] [--asked 200] [--to FOLDER] [--plot FILE.png]
 
 Pages are made of the stored pages of an index (`--from`) or, without one, of synthetic ones: each
 takes the vectors of one page, moves every one towards a vector of another page, and adds noise.
 Questions come from a file with one (n, D) array each, or are made alike, of more distant vectors.
 The index is made in a temporary folder, which is removed. Building and serving are processes of
-their own, so that the memory of one is not counted as the other's.
+their own, so that the memory of one is not counted as the other's. The plot shows the time of a
+query against the number of pages, and, for the largest index, what of the exact top 10 is found in
+which time, as more cells are looked into and more candidates scored.
 """
 
 from __future__ import annotations
@@ -20,21 +22,24 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from common import load_pages, machine
 
 import glie
 from glie.index.index import Batch
-from glie.pages import Floats
+from glie.pages import Floats, Queries
+from glie.search import CELLS, candidates_for, find
 
 SHARE = 0.75  # of another page's vector that is added to a vector, ...
 NOISE = 0.02  # ... and the spread of what is added to each number
 PAGES_PER_BATCH = 4096
 QUERY_VECTORS = 16
 TOP = 10
+EFFORTS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1, 2)  # of the usual cells and candidates
 MB = 1 << 20
+Result = TypeVar("Result")
 
 
 def real_codes(path: Path | None, k: int) -> Floats:
@@ -137,6 +142,72 @@ def serve(path: Path, questions: list[Floats]) -> dict[str, float]:
     return result
 
 
+def trade(path: Path, questions: list[Floats]) -> list[tuple[float, float, float]]:
+    """For each effort, the median seconds of a query and what of the exact top 10 it finds."""
+    index = glie.Index.open(path)
+    state = index._state
+    blocks, finder = state.signed_blocks(None), state.finder
+    expected = [
+        {state.position(page_id) for page_id in hits.ids}
+        for _, hits in timed(index, questions, True)
+    ]
+    rows = []
+    for effort in EFFORTS:
+        cells = max(1, round(effort * CELLS * len(finder.cells) ** 0.5))
+        candidates = max(TOP, round(effort * candidates_for(len(index))))
+        seconds, found = [], []
+        for question, best in zip(questions, expected, strict=True):
+            began = time.perf_counter()
+            ranking = find(
+                Queries([question]), blocks, finder, TOP, cells=cells, candidates=candidates
+            )
+            seconds.append(time.perf_counter() - began)
+            found.append(len(best & set(ranking.positions[0].tolist())) / len(best))
+        rows.append((effort, float(np.median(seconds)), float(np.mean(found))))
+    return rows
+
+
+def draw(
+    picture: Path,
+    sizes: list[int],
+    served: list[dict[str, float]],
+    trades: list[tuple[float, float, float]],
+) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for name, label, colour in (
+        ("exact", "every page", "#c8641b"),
+        ("found", "candidates", "#0b6e99"),
+    ):
+        medians = [1000 * row[f"{name} p50"] for row in served]
+        left.loglog(sizes, medians, marker="o", color=colour)
+        left.annotate(
+            label, (sizes[-1], medians[-1]), xytext=(-8, 6), textcoords="offset points",
+            ha="right", color=colour, fontweight="bold",
+        )  # fmt: skip
+    left.set(xlabel="pages", ylabel="ms a query (median)")
+    right.plot(
+        [1000 * seconds for _, seconds, _ in trades], [100 * found for *_, found in trades],
+        marker="o", color="#0b6e99",
+    )  # fmt: skip
+    for effort, seconds, found in trades:
+        right.annotate(
+            f"{effort:g}x", (1000 * seconds, 100 * found), xytext=(6, -12),
+            textcoords="offset points", fontsize=9,
+        )  # fmt: skip
+    right.set(
+        xlabel=f"ms a query (median), {sizes[-1]:,} pages",
+        ylabel="% of the exact top 10",
+        title="cells and candidates, times the usual",
+    )
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(color="#e4e4e4", linewidth=0.6)
+    figure.savefig(picture, dpi=150)
+
+
 def timed(index: glie.Index, questions: list[Floats], exact: bool) -> list[tuple[float, glie.Hits]]:
     """Seconds and answer of each, asked one after the other."""
     rows = []
@@ -153,7 +224,7 @@ def resident(what: str = "VmRSS") -> int:
     return 1024 * int(status.partition(f"{what}:")[2].split()[0])
 
 
-def apart(run: Callable[..., dict[str, float]], *arguments: object) -> dict[str, float]:
+def apart(run: Callable[..., Result], *arguments: object) -> Result:
     """In a fresh process."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context) as pool:
@@ -171,6 +242,7 @@ def main() -> None:
     parser.add_argument("--questions", type=Path)
     parser.add_argument("--asked", type=int, default=200)
     parser.add_argument("--to", type=Path, help="where the temporary folder is made")
+    parser.add_argument("--plot", type=Path, help="a picture to draw")
     arguments = parser.parse_args()
     codes = real_codes(arguments.source, arguments.k)
     questions = (
@@ -185,11 +257,16 @@ def main() -> None:
         f"{machine()}"
     )
     columns: dict[str, list[str]] = {}
-    for pages in map(int, arguments.pages.split(",")):
+    sizes = list(map(int, arguments.pages.split(",")))
+    answers = []
+    for pages in sizes:
         with tempfile.TemporaryDirectory(dir=arguments.to) as folder:
             path = Path(folder) / "million.glie"
             built = apart(build, path, codes, pages, arguments.dtype)
             served = apart(serve, path, questions)
+            answers.append(served)
+            if arguments.plot is not None and pages == sizes[-1]:
+                draw(arguments.plot, sizes, answers, apart(trade, path, questions))
         for name, value in report(pages, built, served).items():
             columns.setdefault(name, []).append(value)
         print(f"{pages:,} pages done", flush=True)

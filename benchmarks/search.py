@@ -94,7 +94,7 @@ def with_lancedb(codes: Floats, folder: Path) -> Search:
 
     def search(query: Floats) -> list[int]:
         found = table.search(query, vector_column_name="vector").distance_type("cosine")
-        ids: list[int] = found.limit(TOP).select(["id"]).to_arrow()["id"].to_pylist()
+        ids: list[int] = found.limit(TOP).select(["id", "_distance"]).to_arrow()["id"].to_pylist()
         return ids
 
     return search

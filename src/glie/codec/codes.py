@@ -136,9 +136,14 @@ def quantised(codes: Codes, dtype: str, *, sizes: bool) -> Codes:
 def used_rows(
     counts: npt.NDArray[np.unsignedinteger], pages: Rows | None = None
 ) -> tuple[Rows, Rows]:
-    """Where the rows of each page, or of each of these pages, start and end in the codes seen as
-    one (P * k, D) array."""
+    """Where the rows of each page, or of each of these pages (none twice, in order), start and end
+    in the codes seen as one (P * k, D) array."""
     if pages is None:
         pages = np.arange(len(counts))
+    elif len(pages) < len(counts):
+        counts = counts[pages]
     starts = pages * counts.shape[1]
-    return starts, starts + np.count_nonzero(counts[pages], axis=1)
+    ends = starts.copy()
+    for slot in counts.T:  # many pages at a time: numpy is slow along a short axis
+        ends += slot != 0
+    return starts, ends
