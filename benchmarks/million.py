@@ -30,7 +30,7 @@ from common import load_pages, machine
 import glie
 from glie.index.index import Batch
 from glie.pages import Floats, Queries
-from glie.search import CELLS, candidates_for, find
+from glie.search import CANDIDATES_EACH, CELLS, candidates_for, find
 
 SHARE = 0.75  # of another page's vector that is added to a vector, ...
 NOISE = 0.02  # ... and the spread of what is added to each number
@@ -154,7 +154,8 @@ def trade(path: Path, questions: list[Floats]) -> list[tuple[float, float, float
     rows = []
     for effort in EFFORTS:
         cells = max(1, round(effort * CELLS * len(finder.cells) ** 0.5))
-        candidates = max(TOP, round(effort * candidates_for(len(index))))
+        usual = max(candidates_for(len(index)), CANDIDATES_EACH * TOP)
+        candidates = max(TOP, round(effort * usual))
         seconds, found = [], []
         for question, best in zip(questions, expected, strict=True):
             began = time.perf_counter()

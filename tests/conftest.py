@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +14,12 @@ import numpy.typing as npt
 import pytest
 
 import glie
+
+# numba asks of a compiled function only whether its own file has changed, not those it calls: what
+# is tested is compiled from the sources as they are.
+_sources = sorted((Path(glie.__file__).parent / "kernels").glob("_*.py"))
+_digest = hashlib.sha256(b"".join(path.read_bytes() for path in _sources)).hexdigest()[:16]
+os.environ["NUMBA_CACHE_DIR"] = str(Path(tempfile.gettempdir()) / f"glie-numba-{_digest}")
 
 Floats = npt.NDArray[np.float32]
 

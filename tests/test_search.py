@@ -81,12 +81,18 @@ def test_a_shortlist_longer_than_the_answer_or_the_index(fitted_index: glie.Inde
     wanted = fitted_index.ids[4:9]
     within = fitted_index.search(query, top=3, ids=wanted)[0]
     assert set(within.ids) <= set(wanted)
-    assert within.cost.pages_regenerated == 5
+    assert within.cost.pages_regenerated == 0  # they were at hand
+    anew = glie.Index.open(fitted_index.path).search(query, top=3, ids=wanted)[0]
+    assert anew.ids == within.ids
+    assert anew.cost.pages_regenerated == 5
 
 
 @pytest.mark.parametrize("dtype", [*BITS, "bf16"])
-def test_the_best_of_many_pages_are_the_best_by_exact_scores(dtype: str) -> None:
+def test_the_best_of_many_pages_are_the_best_by_exact_scores(
+    dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Most are left out by a coarse score; equal pages and several blocks included."""
+    monkeypatch.setattr(glie.search, "FEW_PAGES", 0)
     rng = np.random.default_rng(0)
     arrays = unit(rng.normal(size=(3000, 3, 16)))
     arrays[1000:1020] = arrays[5]  # equal scores
@@ -108,6 +114,13 @@ def test_the_best_of_many_pages_are_the_best_by_exact_scores(dtype: str) -> None
         order = asked[np.argsort(-exact[q][asked], kind="stable")[:25]]
         assert found.positions[q].tolist() == order.tolist()
         assert found.scores[q].tolist() == exact[q][order].tolist()
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "int2"])
+def test_no_questions_of_many_pages(tmp_path: Path, dtype: str) -> None:
+    index = glie.Index.create(tmp_path / "x", glie.Codec(k=1, dtype=dtype))
+    index.add(glie.Pages(unit(np.random.default_rng(0).normal(size=(1200, 1, 4)))))
+    assert index.search([], exact=True) == []
 
 
 def test_many_regenerated_pages_in_parts(

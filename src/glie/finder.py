@@ -22,7 +22,6 @@ from glie.kernels.signatures import PARTS, WORDS, Signatures, Tables, product_wo
 
 Floats = npt.NDArray[np.float32]
 Halves = npt.NDArray[np.float16]
-Ints = npt.NDArray[np.int64]
 
 CELLS = 4.0  # times the square root of the number of vectors ...
 FEWEST_CELLS = 512  # ... and at least so many, where there are 8 vectors for each

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
 from glie.codec.codes import Codes
 from glie.pages import Floats, Pages
 
-MOST_BYTES = 64 << 20  # 120 pages of 1,031 x 128
+MOST_BYTES = 64 << 20  # 127 pages of 1,031 x 128
 
 
 class HotPages:
@@ -41,6 +41,11 @@ class HotPages:
         rows = [vectors for vectors in found if vectors is not None]
         offsets = np.cumsum([0, *map(len, rows)])
         return Pages.packed(np.concatenate(rows), offsets, codes.ids)
+
+    def at_hand(self, ids: Iterable[str]) -> int:
+        """How many of these need not be regenerated."""
+        with self._lock:
+            return sum(page_id in self._kept for page_id in ids)
 
     def _keep(self, pages: Pages) -> None:
         with self._lock:

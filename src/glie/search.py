@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from glie.codec.codes import Codes, used_rows
 from glie.finder import Finder
+from glie.hot import HotPages
 from glie.kernels import signatures
-from glie.kernels.coarse import coarse_maxsim
+from glie.kernels.coarse import MOST_NUMBERS, coarse_maxsim
 from glie.kernels.maxsim import maxsim
 from glie.kernels.quantize import BFLOAT16, BITS, Packed
 from glie.kernels.signatures import Lists, Signatures, Tables, estimates, marked_pages
@@ -97,7 +98,7 @@ def rank(queries: Queries, blocks: Iterable[CodeBlock], top: int) -> Ranking:
     best_scores = [np.empty(0, np.float32) for _ in queries.ids]
     pages = bytes_read = 0
     step = max(1, SCORES_PER_BLOCK // max(len(queries), 1))
-    for block in blocks:
+    for block in blocks if len(queries) else ():
         _, k, row_bytes = block.vectors.rows.shape
         flat = block.vectors._replace(rows=block.vectors.rows.reshape(-1, row_bytes))
         for at in range(0, len(block.rows), step):
@@ -132,7 +133,8 @@ def _contenders(
 ) -> Iterator[tuple[Ints, Floats]]:
     """For each query the places and scores of all pages that can be among its `top` best, if that
     takes a score of at least its floor; perhaps of others."""
-    if vectors.dtype not in BITS or len(starts) < FEW_PAGES + 4 * top:
+    coarsely = vectors.dtype in BITS and vectors.dim <= MOST_NUMBERS
+    if not coarsely or len(starts) < FEW_PAGES + 4 * top:
         everything = np.arange(len(starts))
         for scores in maxsim(queries.vectors, queries.offsets, vectors, starts, ends):
             yield everything, scores
@@ -266,7 +268,7 @@ def _rescored(
     scores = [found_scores.copy() for found_scores in found.scores]
     # A page on several shortlists is regenerated once, with those that ask for it.
     wanted = np.unique(np.concatenate([np.empty(0, np.int64), *listed]))
-    evidence_bytes = 0
+    evidence_bytes = at_hand = 0
     for at in range(0, len(wanted), PAGES_PER_REGENERATION):
         some = wanted[at : at + PAGES_PER_REGENERATION]
         codes = codes_at(some)
@@ -274,6 +276,8 @@ def _rescored(
         parts = codes.counts.sum(axis=1, dtype=np.int64).cumsum() // VECTORS_PER_REGENERATION
         for part in np.unique(parts):
             mine = np.flatnonzero(parts == part)
+            if isinstance(regenerate, HotPages):
+                at_hand += regenerate.at_hand(codes.ids[i] for i in mine.tolist())
             pages = regenerate(codes.take(mine))
             _score(queries, listed, some[mine], pages, scores)
     ranked = []
@@ -285,7 +289,7 @@ def _rescored(
         scores[q] = scores[q][order]
     cost = dataclasses.replace(
         found.cost,
-        pages_regenerated=len(wanted),
+        pages_regenerated=len(wanted) - at_hand,
         bytes_read=found.cost.bytes_read + evidence_bytes,
         seconds=found.cost.seconds + time.perf_counter() - began,
     )

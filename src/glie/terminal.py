@@ -313,13 +313,14 @@ def print_ingest(report: Report, facts: glie.IndexInfo, seconds: float) -> None:
 
 
 def above_budget(facts: glie.IndexInfo) -> str | None:
-    """Why a page takes more than was asked for, where it does."""
-    if not facts.pages or not facts.budget or facts.lean_bytes <= facts.budget * facts.pages:
+    """Why a page takes more than was asked for, where it does; a finder comes on top of that."""
+    lean = facts.lean_bytes - facts.finder_bytes
+    if not facts.pages or not facts.budget or lean <= facts.budget * facts.pages:
         return None
     above = f"above the {facts.budget:,} asked for"
     if facts.deleted:
         return f"{above}: deleted pages take space until `glie compact`"
-    beside = facts.lean_bytes / facts.pages - (facts.code_bytes_per_page or 0)
+    beside = lean / facts.pages - (facts.code_bytes_per_page or 0)
     return f"{above}: {beside:,.0f} are names and the folder itself, which more pages would share"
 
 

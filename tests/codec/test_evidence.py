@@ -11,7 +11,7 @@ import pytest
 
 import glie
 from glie.codec import adapt
-from glie.codec.budget import OVERHEAD, config_for, least_bytes
+from glie.codec.budget import OVERHEAD, config_for, least_bytes, vector_bytes
 from glie.codec.codebook import Codebook, fit_codebook, leftovers
 from glie.codec.codes import Blobs, Codes
 from glie.codec.evidence import evidence_of, most_evidence, rebuilt
@@ -208,6 +208,17 @@ def test_a_larger_budget_never_keeps_less() -> None:
     found = [config_for(budget, 128, 65_536) for budget in range(70, 5000, 37)]
     for smaller, larger in pairwise(found):
         assert larger.k >= smaller.k
+
+
+def test_every_budget_from_the_least_on_is_met() -> None:
+    for dim in (1, 2, 16, 128):
+        for words in (1, 64, 65_536):
+            least = least_bytes(dim, words)
+            for budget in range(least, least + 120):
+                config = config_for(budget, dim, words)
+                evidence = most_evidence(config.k, words, config.words)
+                vectors = config.k * vector_bytes(dim, config.dtype)
+                assert OVERHEAD + vectors + 2 + evidence <= budget
 
 
 def test_an_index_adapts_to_its_first_pages(tmp_path: Path) -> None:

@@ -106,6 +106,26 @@ def test_kept_through_additions_deletions_and_compaction(large: glie.Index) -> N
     assert len(glie.Index.open(large.path).search(make_arrays(1), top=99)[0]) == 20
 
 
+def test_gone_when_there_is_little_left(large: glie.Index) -> None:
+    large.delete([page_id for page_id in large.ids if page_id.startswith("0-")])
+    assert len(large._state.segments) == 1
+    large.compact()
+    assert version(large) == 1
+    assert not files(large, "fnd") + files(large, "sig")
+    large.delete(large.ids)
+    assert large.info().finder_bytes == 0
+
+
+def test_gone_with_the_last_page(tmp_path: Path) -> None:
+    index = glie.Index.create(tmp_path / "x", glie.Codec(k=2))
+    index.add(pages(50))
+    index.delete(index.ids)
+    assert version(index) == 1
+    assert index.info().finder_bytes == 0
+    index.add(pages(5))
+    same_answers(index)
+
+
 def test_fitted_anew_when_outgrown(large: glie.Index) -> None:
     before = files(large, "fnd")
     large.add(pages(120, seed=3))

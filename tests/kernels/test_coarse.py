@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from glie.kernels.coarse import coarse_maxsim, rounded
 from glie.kernels.maxsim import maxsim_reference
 from glie.kernels.quantize import BITS, Packed, scan_order, unpack
+from tests.conftest import unit
 from tests.kernels.test_maxsim import offsets, ragged, vectors
 
 small = st.sampled_from(list(BITS))
@@ -84,3 +85,18 @@ def test_no_pages_no_rows_no_tokens() -> None:
     )
     assert scores.tolist() == [[0.0]]
     assert bounds.tolist() == [0.0]
+
+
+@pytest.mark.parametrize("dtype", list(BITS))
+def test_rows_of_few_large_numbers(dtype: str) -> None:
+    """Their length is a small difference of large sums."""
+    rng = np.random.default_rng(0)
+    rows = np.zeros((60, 3001), np.float32)  # an odd dimension is not mixed by the rotation
+    for row in rows:
+        row[rng.choice(3001, 3, replace=False)] = rng.normal(size=3)
+    stored = Packed.of(unit(rows), dtype)
+    p = np.arange(61)
+    tokens = unit(rows[:5])
+    coarse, bounds = coarse_maxsim(tokens, np.arange(6), stored, p[:-1], p[1:])
+    exact = maxsim_reference(tokens, np.arange(6), stored, p[:-1], p[1:])
+    assert (np.abs(coarse - exact) <= bounds[:, None]).all()

@@ -26,10 +26,11 @@ def config_for(bytes_per_page: int, dim: int, words: int) -> CodecConfig:
         evidence = most_evidence(k, words, count)
         return k * vector_bytes(dim, dtype) + 2 + evidence <= room
 
-    k = max(1, int(ANCHOR_SHARE * room) // vector_bytes(dim, ANCHOR_TYPE))
     if not fits(1, 1):
         raise _too_few(bytes_per_page, least_bytes(dim, words), dim)
-    count = max(n for n in range(1, most + 1) if fits(min(k, MOST_ANCHORS), n))
+    most_anchors = int(ANCHOR_SHARE * room) // vector_bytes(dim, ANCHOR_TYPE)
+    k = max(n for n in range(1, MOST_ANCHORS + 1) if n == 1 or (n <= most_anchors and fits(n, 1)))
+    count = max(n for n in range(1, most + 1) if fits(k, n))
     if count == most:
         k = max(n for n in range(1, MOST_ANCHORS + 1) if fits(n, count))
     dtype = next(dtype for dtype in DTYPES if dtype == ANCHOR_TYPE or fits(k, count, dtype))

@@ -281,11 +281,12 @@ class Segment:
     def line(self, row: int) -> bytes:
         """The stored line of one page, as it is."""
         block = row // self.per_block
-        if block not in self._blocks:
+        lines = self._blocks.get(block)  # another thread may clear them at any moment
+        if lines is None:
             if len(self._blocks) >= CACHED_BLOCKS:
                 self._blocks.clear()
-            self._blocks[block] = self._inflated(block)
-        return self._blocks[block][row % self.per_block]
+            lines = self._blocks[block] = self._inflated(block)
+        return lines[row % self.per_block]
 
     def record(self, row: int) -> tuple[str, dict[str, Any]]:
         """The id and metadata of one page; a fresh copy, the caller's to change."""

@@ -140,7 +140,7 @@ class Index:
         return list(self._state.positions)
 
     def __len__(self) -> int:
-        return sum(entry.pages - entry.deleted for entry in self._state.manifest.segments)
+        return len(self._state)
 
     def __contains__(self, page_id: object) -> bool:
         return page_id in self._state.positions
@@ -300,9 +300,10 @@ class Index:
         """Rewrite the segments without the deleted pages and as few files as possible; give a large
         index that was made without a finder its own."""
         with self._change() as state:
-            lacking = state.manifest.finder is None and len(self) >= signing.FINDER_PAGES
+            large = len(self) >= signing.FINDER_PAGES
+            misfit = large == (state.manifest.finder is None)
             deleted = any(entry.deleted for entry in state.manifest.segments)
-            if len(state.segments) < 2 and not deleted and not lacking:
+            if len(state.segments) < 2 and not deleted and not misfit:
                 return
             writer = SegmentWriter(self._folder, state.manifest.next_number)
             for number in range(len(state.segments)):
@@ -396,7 +397,7 @@ class Index:
             raise InputError(f"exact: expected None, True or False, found {exact!r}")
         allowed = state.allowed(ids, where)
         if exact is None:
-            pages = len(self) if allowed is None else int(np.count_nonzero(allowed))
+            pages = len(state) if allowed is None else int(np.count_nonzero(allowed))
             exact = state.manifest.finder is None or pages < signing.FINDER_PAGES
 
         def first_stage(count: int) -> Ranking:
@@ -495,7 +496,7 @@ class Index:
                 entry = dataclasses.replace(entry, tombstones=tombstones, deleted=total)
             entries.append(entry)
         entries += writer.entries
-        finder = state.manifest.finder
+        finder = state.manifest.finder if entries else None
         if writer.entries:
             finder, entries = signing.with_signatures(
                 self._folder, entries, finder, lambda: state.finder, writer.take_number

@@ -90,6 +90,8 @@ class Snapshot:
             if (file.pages, file.k) != (segment.pages, segment.k):
                 raise damaged(file.path, f"it is of {file.pages} pages, expected {segment.pages}")
             self.signature_files.append(known.get(file.checksum, file))
+        if before is not None and before.manifest.finder == entry and "finder" in vars(before):
+            self.finder = before.finder  # read and checked already
 
     @functools.cached_property
     def finder(self) -> Finder:
@@ -136,6 +138,10 @@ class Snapshot:
                 if attempt and manifest == Manifest.read(folder.path):
                     raise damaged(missing, "the file is missing") from None
         raise damaged(folder.path, "its files change faster than they can be opened")
+
+    def __len__(self) -> int:
+        """Pages that are not deleted."""
+        return sum(entry.pages - entry.deleted for entry in self.manifest.segments)
 
     def live(self, segment: int) -> Ints:
         """The rows of a segment that are not deleted."""
@@ -224,8 +230,9 @@ class Snapshot:
 
     def _matching(self, where: str) -> Mask:
         """The positions whose metadata has one of the wanted values for every key."""
-        if where in self._where:
-            return self._where[where]
+        known = self._where.get(where)  # another thread may clear them at any moment
+        if known is not None:
+            return known
         wanted = {key: set(values) for key, values in json.loads(where)}
         matching = np.zeros(int(self.bounds[-1]), bool)
         for position, _, metadata in self.records():

@@ -37,8 +37,8 @@ def _levels(packed, size, bits, dim, row):
         else:
             split_1(packed, size, levels)
         below = sum_below(levels, row.shape[0], top)
-    # (2 level - top)^2 = 4 level (level - top) + top^2
-    return np.float32(1) / np.sqrt(np.float32(4) * np.float32(below) + np.float32(dim * top * top))
+    # (2 level - top)^2 = 4 level (level - top) + top^2, in whole numbers: the two nearly cancel
+    return np.float32(1) / np.sqrt(np.float32(4 * np.int64(below) + dim * top * top))
 
 
 @_compile

@@ -9,10 +9,8 @@ from numba.extending import intrinsic
 
 from glie.kernels._compiled import _compile
 from glie.kernels._tiles import INDEX, WORD, _const, _load, _pointer
+from glie.kernels.signatures import LANES, PARTS, WORDS
 
-PARTS = 8
-WORDS = 256
-LANES = 16  # query vectors scored together
 TOGETHER = 1024  # pages, for which one group of vectors takes its turn
 AHEAD = 8  # so many pages before its turn a page is fetched, since candidates lie far apart
 

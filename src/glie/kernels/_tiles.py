@@ -12,7 +12,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-LANES = 8
+from glie.kernels.maxsim import LANES
+
 HAS_PMADDUBSW = binding.get_host_cpu_features().get("avx2", False)
 TOGETHER = 4  # small integers that a lane multiplies in one step
 

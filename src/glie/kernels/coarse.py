@@ -16,6 +16,7 @@ import numpy.typing as npt
 from glie.kernels.maxsim import Floats, Ints, in_lanes, in_passes
 from glie.kernels.quantize import BITS, Packed, scan_order
 
+MOST_NUMBERS = 1 << 16  # of a vector: sums of more might not fit into 32 bits
 LARGEST = 127  # of a rounded query vector's numbers
 ROUNDING = 1e-5  # a share of a score that single precision may add
 
