@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 FORMATS = (".png", ".svg", ".pdf")
 INK, FAINT = "#222222", "#d9d9d9"
+BLANK = {"facecolor": "white", "edgecolor": "none", "pad": 1}  # behind a label, over other lines
 
 
 class _Series(NamedTuple):
@@ -277,7 +278,7 @@ def _label_ends(axes: Axes, ends: list[tuple[float, float, str, str]]) -> None:
         for (x, _, text, colour), place in zip(group, _places(group, apart), strict=True):
             axes.annotate(
                 text, (x, place), xytext=(8, 0), textcoords="offset points", va="center",
-                fontsize=9, color=colour,
+                fontsize=9, color=colour, bbox=BLANK,
             )  # fmt: skip
 
 
