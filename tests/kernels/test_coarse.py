@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glie.kernels.coarse import coarse_maxsim, rounded
-from glie.kernels.maxsim import maxsim_reference
+from glie.kernels.maxsim import maxsim, maxsim_reference
 from glie.kernels.quantize import BITS, Packed, scan_order, unpack
 from tests.conftest import unit
 from tests.kernels.test_maxsim import offsets, ragged, vectors
@@ -100,3 +100,14 @@ def test_rows_of_few_large_numbers(dtype: str) -> None:
     coarse, bounds = coarse_maxsim(tokens, np.arange(6), stored, p[:-1], p[1:])
     exact = maxsim_reference(tokens, np.arange(6), stored, p[:-1], p[1:])
     assert (np.abs(coarse - exact) <= bounds[:, None]).all()
+
+
+@pytest.mark.parametrize("dtype", list(BITS))
+def test_rows_that_lie_apart(dtype: str) -> None:
+    tokens, q, p = vectors([5], 128, 0), offsets([5]), offsets([4, 4])
+    stored = Packed.of(vectors([16], 128, 1), dtype)
+    apart = Packed(stored.rows[::2], dtype, 128)
+    coarse, bounds = coarse_maxsim(tokens, q, apart, p[:-1], p[1:])
+    exact = maxsim_reference(tokens, q, apart, p[:-1], p[1:])
+    assert (np.abs(coarse - exact) <= bounds[:, None]).all()
+    np.testing.assert_allclose(maxsim(tokens, q, apart, p[:-1], p[1:]), exact, rtol=1e-5)

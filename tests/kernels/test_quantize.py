@@ -112,8 +112,8 @@ def test_the_bytes_of_a_row(dtype: str, row: list[int], odd: list[int]) -> None:
 def test_the_order_of_the_scan_changes_no_inner_product(dim: int, seed: int, dtype: str) -> None:
     vectors = gaussian(4, dim, seed)
     order = scan_order(vectors, dtype)
-    eights = -(-row_bytes(dim, dtype) // 8)  # it is read by eight bytes
-    assert order.shape[1] == eights * 64 // BITS[dtype]
+    steps = -(-row_bytes(dim, dtype) // 16)  # it is read by 16 bytes
+    assert order.shape[1] == steps * 128 // BITS[dtype]
     np.testing.assert_allclose(order @ order.T, vectors @ vectors.T, atol=2e-6)
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from glie.kernels._compiled import _compile
+from glie.kernels._compiled import _compile, _inline, address, sums
 from glie.kernels._tiles import (
     LANES,
     TOGETHER,
@@ -20,28 +20,28 @@ from glie.kernels._tiles import (
 )
 
 
-@_compile
-def _levels(packed, size, bits, dim, row):
-    """Fill `row` with the levels of `size` bytes at an address. Returns one over the length of the
-    odd integers that they stand for."""
-    levels = row.ctypes.data
+@_inline
+def _levels(packed, size, bits, dim, levels, numbers):
+    """Write the levels of `size` bytes at an address to another, `numbers` in all. Returns one over
+    the length of the odd integers that they stand for."""
     top = (1 << bits) - 1
+    below = 0  # of one bit: a level is 0 or the top
     if bits == 8:
         split_8(packed, size, levels)
         below = sum_below(packed, size, top)  # halves would not do
+    elif bits == 4:
+        split_4(packed, size, levels)
+        below = sum_below(levels, numbers, top)
+    elif bits == 2:
+        split_2(packed, size, levels)
+        below = sum_below(levels, numbers, top)
     else:
-        if bits == 4:
-            split_4(packed, size, levels)
-        elif bits == 2:
-            split_2(packed, size, levels)
-        else:
-            split_1(packed, size, levels)
-        below = sum_below(levels, row.shape[0], top)
+        split_1(packed, size, levels)
     # (2 level - top)^2 = 4 level (level - top) + top^2, in whole numbers: the two nearly cancel
     return np.float32(1) / np.sqrt(np.float32(4 * np.int64(below) + dim * top * top))
 
 
-@_compile
+@_inline
 def _score_levels(
     count, blocks, levels, size, tokens, chunks, steps, shifted, offsets, scales, best
 ):
@@ -82,9 +82,10 @@ def coarse_range(
     four products fit into 16 bits."""
     groups, fours, lanes, _ = tokens.shape
     size = stored.shape[1]
-    wide = fours * TOGETHER * bits // 8 if bits < 8 else fours * TOGETHER // 2
+    numbers = fours * TOGETHER
+    wide = numbers * bits // 8 if bits < 8 else numbers // 2
     padded = np.zeros(wide, np.uint8)
-    levels = np.empty((2, fours * TOGETHER), np.uint8)
+    levels = np.empty(2 * numbers, np.uint8)
     scales = np.empty(2, np.float32)
     best = np.empty(groups * lanes, np.float32)
     chunks = fours // steps
@@ -95,29 +96,27 @@ def coarse_range(
         while row < end:
             count = 2 if row + 2 <= end else 1
             for lane in range(count):
-                packed = stored[row + lane]
-                if size == wide:
-                    scales[lane] = _levels(packed.ctypes.data, wide, bits, dim, levels[lane])
-                else:
-                    padded[:size] = packed
-                    scales[lane] = _levels(padded.ctypes.data, wide, bits, dim, levels[lane])
+                packed = address(stored) + (row + lane) * stored.strides[0]
+                if size < wide:
+                    padded[:size] = stored[row + lane]
+                    packed = address(padded)
+                mine = address(levels) + lane * numbers
+                scales[lane] = _levels(packed, wide, bits, dim, mine, numbers)
             for g in range(groups):
                 _score_levels(
                     count,
                     lanes // LANES,
-                    levels.ctypes.data,
-                    fours * TOGETHER,
-                    tokens.ctypes.data + g * fours * lanes * TOGETHER,
+                    address(levels),
+                    numbers,
+                    address(tokens) + g * numbers * lanes,
                     chunks,
                     steps,
                     shifted,
-                    offsets.ctypes.data + 4 * g * lanes,
-                    scales.ctypes.data,
-                    best.ctypes.data + 4 * g * lanes,
+                    address(offsets) + 4 * g * lanes,
+                    address(scales),
+                    address(best) + 4 * g * lanes,
                 )
             row += count
-        for q in range(token_offsets.shape[0] - 1):
-            total = np.float32(0)
-            for t in range(token_offsets[q], token_offsets[q + 1]):
-                total += best[t] * units[t]
-            scores[q, page] = total
+        for t in range(units.shape[0]):
+            best[t] *= units[t]
+        sums(best, token_offsets, page, scores)

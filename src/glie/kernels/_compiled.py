@@ -30,30 +30,51 @@ from glie.kernels._tiles import (
 REASSOCIATE = {"reassoc", "contract", "nsz", "arcp"}
 
 
-def _compile(function):
+def _compile(function, **more):
     """Compile on first use and keep the result beside the source, or in the user's cache."""
-    options = {"nogil": True, "fastmath": REASSOCIATE, "error_model": "numpy"}
+    options = {"nogil": True, "fastmath": REASSOCIATE, "error_model": "numpy", **more}
     try:
         return njit(cache=True, **options)(function)
     except RuntimeError:  # nowhere to write, as in a locked-down container: compile every time
         return njit(**options)(function)
 
 
-@_compile
-def _unpacked(packed, bits, row):
-    """Fill `row` with the odd integers of bytes, both given by address, whose number is a multiple
-    of eight. Returns the sum of their squares."""
-    size = row.shape[0] * bits // 8
+def _inline(function):
+    """Compile as a part of whoever calls it."""
+    return _compile(function, forceinline=True)
+
+
+@_inline
+def address(array):
+    """Where an array begins, signed: unsigned and signed numbers would add up to a float."""
+    return np.int64(array.ctypes.data)
+
+
+@_inline
+def sums(best, token_offsets, page, scores):
+    """scores[q, page] = the sum of `best` over the tokens of q."""
+    for q in range(token_offsets.shape[0] - 1):
+        total = np.float32(0)
+        # unsigned, since a number that might be negative is looked up by a detour
+        for t in range(np.uint64(token_offsets[q]), np.uint64(token_offsets[q + 1])):
+            total += best[t]
+        scores[q, page] = total
+
+
+@_inline
+def _unpacked(packed, size, bits, row):
+    """Fill a row with the odd integers of `size` bytes, a multiple of eight, both given by address.
+    Returns the sum of their squares."""
     if bits == 8:
-        return unpack_8(packed, size, row.ctypes.data)
+        return unpack_8(packed, size, row)
     if bits == 4:
-        return unpack_4(packed, size, row.ctypes.data)
+        return unpack_4(packed, size, row)
     if bits == 2:
-        return unpack_2(packed, size, row.ctypes.data)
-    return unpack_1(packed, size, row.ctypes.data)
+        return unpack_2(packed, size, row)
+    return unpack_1(packed, size, row)
 
 
-@_compile
+@_inline
 def _score_rows(count, blocks, rows, dim, tokens, scales, best):
     """best[t] = max(best[t], scale of r * row r . token t) for one, two or four rows."""
     if blocks == 3:
@@ -90,9 +111,9 @@ def maxsim_range(
     """
     groups, dim, lanes = tokens.shape
     size = stored.shape[1]
-    padded = np.zeros(dim * bits // 8, np.uint8)
+    wide = dim * bits // 8
+    padded = np.zeros(wide, np.uint8)
     buffer = np.empty((4, dim), np.uint32)
-    rows = buffer.view(np.float32)
     scales = np.ones(4, np.float32)
     best = np.empty(groups * lanes, np.float32)
     surplus = np.float32(filling * ((1 << bits) - 1) ** 2)
@@ -102,33 +123,28 @@ def maxsim_range(
         while row < end:
             count = 4 if row + 4 <= end else 2 if row + 2 <= end else 1
             for lane in range(count):
-                packed = stored[row + lane]
                 if not bits:
                     for d in range(dim):
-                        buffer[lane, d] = np.uint32(packed[d]) << shift
-                elif size == padded.shape[0]:
-                    squares = _unpacked(packed.ctypes.data, bits, rows[lane]) - surplus
-                    scales[lane] = np.float32(1) / np.sqrt(squares)
-                else:
-                    padded[:size] = packed
-                    squares = _unpacked(padded.ctypes.data, bits, rows[lane]) - surplus
-                    scales[lane] = np.float32(1) / np.sqrt(squares)
+                        buffer[lane, d] = np.uint32(stored[row + lane, d]) << shift
+                    continue
+                packed = address(stored) + (row + lane) * stored.strides[0]
+                if size < wide:
+                    padded[:size] = stored[row + lane]
+                    packed = address(padded)
+                squares = _unpacked(packed, wide, bits, address(buffer) + 4 * lane * dim) - surplus
+                scales[lane] = np.float32(1) / np.sqrt(squares)
             for g in range(groups):
                 _score_rows(
                     count,
                     lanes // LANES,
-                    rows.ctypes.data,
+                    address(buffer),
                     dim,
-                    tokens.ctypes.data + 4 * g * dim * lanes,
-                    scales.ctypes.data,
-                    best.ctypes.data + 4 * g * lanes,
+                    address(tokens) + 4 * g * dim * lanes,
+                    address(scales),
+                    address(best) + 4 * g * lanes,
                 )
             row += count
-        for q in range(token_offsets.shape[0] - 1):
-            total = np.float32(0)
-            for t in range(token_offsets[q], token_offsets[q + 1]):
-                total += best[t]
-            scores[q, page] = total
+        sums(best, token_offsets, page, scores)
 
 
 @_compile

@@ -3,7 +3,7 @@ to unit vectors, without an array of all of them in between."""
 
 import numpy as np
 
-from glie.kernels._compiled import _compile
+from glie.kernels._compiled import _compile, address
 from glie.kernels._tiles import multiply_4x2
 
 
@@ -30,10 +30,10 @@ def children_range(
                     layer[lane, w] = max(number, np.float32(0))
             for g in range(groups):
                 multiply_4x2(
-                    layer.ctypes.data,
+                    address(layer),
                     width,
-                    columns.ctypes.data + 4 * g * width * lanes,
-                    steps.ctypes.data + 4 * g * lanes,
+                    address(columns) + 4 * g * width * lanes,
+                    address(steps) + 4 * g * lanes,
                     stride,
                 )
             for lane in range(count):

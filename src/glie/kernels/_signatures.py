@@ -7,7 +7,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from glie.kernels._compiled import _compile
+from glie.kernels._compiled import _compile, address
 from glie.kernels._tiles import INDEX, WORD, _const, _load, _pointer
 from glie.kernels.signatures import LANES, PARTS, WORDS
 
@@ -61,7 +61,7 @@ def _page_estimate(_context, cell_scores, products, cells, codes, k):
         add_up = cgutils.get_or_insert_function(builder.module, kind, name)
         return builder.call(add_up, [builder.sext(best, INTS)])
 
-    return types.int32(*[types.uintp] * 5), generate
+    return types.int32(*[types.intp] * 5), generate
 
 
 @intrinsic
@@ -76,7 +76,7 @@ def _prefetch(_context, address):
         builder.call(bring, [place, reading, into_first_cache, data])
         return context.get_dummy_value()
 
-    return types.void(types.uintp), generate
+    return types.void(types.intp), generate
 
 
 @_compile
@@ -86,13 +86,13 @@ def estimates_range(cell_scores, products, cells, codes, rows, first, last, out)
     cache while some pages pass, and these while the groups take turns."""
     groups, count, _ = cell_scores.shape
     k = cells.shape[1]
-    cells_at, codes_at = cells.ctypes.data, codes.ctypes.data
+    cells_at, codes_at = address(cells), address(codes)
     for start in range(first, last, TOGETHER):
         end = min(start + TOGETHER, last)
         out[start:end] = 0
         for g in range(groups):
-            scores = cell_scores.ctypes.data + 2 * g * count * LANES
-            table = products.ctypes.data + g * PARTS * WORDS * LANES
+            scores = address(cell_scores) + 2 * g * count * LANES
+            table = address(products) + g * PARTS * WORDS * LANES
             for i in range(start, end):
                 ahead = rows[min(i + AHEAD, last - 1)] * k
                 _prefetch(cells_at + 2 * ahead)

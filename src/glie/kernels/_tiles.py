@@ -14,8 +14,9 @@ from numba.extending import intrinsic
 
 from glie.kernels.maxsim import LANES
 
-HAS_PMADDUBSW = binding.get_host_cpu_features().get("avx2", False)
+HAS_AVX2 = binding.get_host_cpu_features().get("avx2", False)
 TOGETHER = 4  # small integers that a lane multiplies in one step
+SPLIT = 16  # bytes that are split in one step
 
 WORD = ir.IntType(64)  # an address, an offset or a count
 INDEX = ir.IntType(32)
@@ -25,6 +26,7 @@ INTS = ir.VectorType(ir.IntType(32), LANES)
 FLOATS = ir.VectorType(FLOAT, LANES)
 SMALL = ir.VectorType(ir.IntType(8), TOGETHER * LANES)
 PAIRS = ir.VectorType(ir.IntType(16), 2 * LANES)
+SOME = ir.VectorType(ir.IntType(8), SPLIT)
 
 
 def _const(value, kind=WORD):
@@ -127,7 +129,7 @@ def _tile(rows, blocks):
                 builder.store(highest, place, align=4)
             return context.get_dummy_value()
 
-        return types.void(*[types.uintp] * 5), generate
+        return types.void(*[types.intp] * 5), generate
 
     return tile
 
@@ -147,7 +149,7 @@ def multiply_4x2(_context, rows, dim, columns, out, stride):
                 builder.store(products[r][b], place, align=4)
         return context.get_dummy_value()
 
-    return types.void(*[types.uintp] * 5), generate
+    return types.void(*[types.intp] * 5), generate
 
 
 def _unpack(bits):
@@ -188,7 +190,7 @@ def _unpack(bits):
             )
             return builder.call(add_up, [_const(0.0, FLOAT), squares], fastmath=("reassoc",))
 
-        return types.float32(*[types.uintp] * 3), generate
+        return types.float32(*[types.intp] * 3), generate
 
     return unpack
 
@@ -196,19 +198,25 @@ def _unpack(bits):
 def _multiply_small(builder, unsigned, signed):
     """Products of 8-bit integers, each added to its neighbour's, in 16 bits, which must hold
     them."""
-    if HAS_PMADDUBSW:
-        kind = ir.FunctionType(PAIRS, [SMALL, SMALL])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx2.pmadd.ub.sw")
-        return builder.call(function, [unsigned, signed])
+    if HAS_AVX2:
+        return _call(builder, "llvm.x86.avx2.pmadd.ub.sw", PAIRS, unsigned, signed)
     wide = ir.VectorType(ir.IntType(16), SMALL.count)
     product = builder.mul(builder.zext(unsigned, wide), builder.sext(signed, wide))
     return _neighbours(builder, product)
 
 
-def _widened(builder, pairs):
-    """16-bit integers as 32-bit ones, each added to its neighbour."""
-    return _neighbours(
-        builder, builder.sext(pairs, ir.VectorType(ir.IntType(32), pairs.type.count))
+def _multiply_pairs(builder, left, right):
+    """Products of 16-bit integers, each added to its neighbour's, in 32 bits."""
+    if HAS_AVX2:
+        return _call(builder, "llvm.x86.avx2.pmadd.wd", INTS, left, right)
+    wide = ir.VectorType(INDEX, PAIRS.count)
+    return _neighbours(builder, builder.mul(builder.sext(left, wide), builder.sext(right, wide)))
+
+
+def _call(builder, name, kind, left, right):
+    function = ir.FunctionType(kind, [left.type, right.type])
+    return builder.call(
+        cgutils.get_or_insert_function(builder.module, function, name), [left, right]
     )
 
 
@@ -264,7 +272,10 @@ def _small_tile(rows, blocks):
                     builder.icmp_unsigned("==", number, shifted), _const(4, INTS), _const(0, INTS)
                 )
                 return [
-                    builder.add(builder.shl(total, shift), _widened(builder, pairs))
+                    builder.add(
+                        builder.shl(total, shift),
+                        _multiply_pairs(builder, pairs, _const(1, PAIRS)),
+                    )
                     for total, pairs in zip(totals, sums, strict=True)
                 ]
 
@@ -286,7 +297,7 @@ def _small_tile(rows, blocks):
                 builder.store(highest, place, align=4)
             return context.get_dummy_value()
 
-        return types.void(*[types.uintp] * 9), generate
+        return types.void(*[types.intp] * 9), generate
 
     return tile
 
@@ -296,7 +307,7 @@ def _split(bits):
 
     @intrinsic
     def split(_context, packed, size, levels):
-        """Fill `levels` with the numbers of `size` bytes, a multiple of eight, in the order of
+        """Fill `levels` with the numbers of `size` bytes, a multiple of 16, in the order of
         `unpack`; of 8 bits, the upper halves come first. Both are addresses."""
 
         def generate(context, builder, _signature, arguments):
@@ -305,53 +316,53 @@ def _split(bits):
             places = range(0, 8, width) if bits < 8 else (4, 0)
 
             def step(i, _):
-                at = builder.mul(i, _const(LANES))
-                some = _load(builder, builder.add(packed, at), BYTES, align=1)
+                at = builder.mul(i, _const(SPLIT))
+                some = _load(builder, builder.add(packed, at), SOME, align=1)
                 for number, place in enumerate(places):
-                    level = builder.lshr(some, _const(place, BYTES))
-                    level = builder.and_(level, _const((1 << width) - 1, BYTES))
+                    level = builder.lshr(some, _const(place, SOME))
+                    level = builder.and_(level, _const((1 << width) - 1, SOME))
                     offset = builder.add(builder.mul(size, _const(number)), at)
-                    there = _pointer(builder, builder.add(levels, offset), BYTES)
+                    there = _pointer(builder, builder.add(levels, offset), SOME)
                     builder.store(level, there, align=1)
                 return []
 
-            _loop(builder, "split", builder.udiv(size, _const(LANES)), [], step)
+            _loop(builder, "split", builder.udiv(size, _const(SPLIT)), [], step)
             return context.get_dummy_value()
 
-        return types.void(*[types.uintp] * 3), generate
+        return types.void(*[types.intp] * 3), generate
 
     return split
 
 
 @intrinsic
 def sum_below(_context, levels, size, top):
-    """The sum of level * (level - top) over `size` bytes at an address, a multiple of eight; top is
+    """The sum of level * (level - top) over `size` bytes at an address, a multiple of 16; top is
     at most 255."""
 
     def generate(_context, builder, _signature, arguments):
         levels, size, top = arguments
-        shorts = ir.VectorType(ir.IntType(16), LANES)
-        nothing = ir.Constant(shorts, ir.Undefined)
-        highest = builder.insert_element(
+        nothing = ir.Constant(PAIRS, ir.Undefined)
+        first = builder.insert_element(
             nothing, builder.trunc(top, ir.IntType(16)), _const(0, INDEX)
         )
-        highest = builder.shuffle_vector(highest, nothing, _const(0, INTS))
+        everywhere = _const(0, ir.VectorType(INDEX, PAIRS.count))
+        highest = builder.shuffle_vector(first, nothing, everywhere)
 
         def step(i, sums):
-            at = builder.add(levels, builder.mul(i, _const(LANES)))
-            level = builder.zext(_load(builder, at, BYTES, align=1), shorts)
-            product = builder.mul(level, builder.sub(level, highest))  # at least -16,256
-            return [builder.add(sums[0], builder.sext(product, INTS))]
+            at = builder.add(levels, builder.mul(i, _const(SPLIT)))
+            level = builder.zext(_load(builder, at, SOME, align=1), PAIRS)
+            below = builder.sub(level, highest)
+            return [builder.add(sums[0], _multiply_pairs(builder, level, below))]
 
-        eights = builder.udiv(size, _const(LANES))
-        (sums,) = _loop(builder, "below", eights, [_const(0, INTS)], step)
+        steps = builder.udiv(size, _const(SPLIT))
+        (sums,) = _loop(builder, "below", steps, [_const(0, INTS)], step)
         kind = ir.FunctionType(INDEX, [INTS])
         add_up = cgutils.get_or_insert_function(
             builder.module, kind, f"llvm.vector.reduce.add.v{LANES}i32"
         )
         return builder.call(add_up, [sums])
 
-    return types.int32(*[types.uintp] * 3), generate
+    return types.int32(*[types.intp] * 3), generate
 
 
 tile_4x3, tile_2x3, tile_1x3 = _tile(4, 3), _tile(2, 3), _tile(1, 3)

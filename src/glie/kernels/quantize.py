@@ -113,8 +113,8 @@ def unrotate(rotated: Floats) -> Floats:
 def scan_order(vectors: Floats, dtype: str) -> Floats:
     """Query vectors (n, D) as the scan of packed rows wants them: rotated, which changes no inner
     product, and in the order in which it unpacks a row: first the lowest bits of every byte, then
-    the next. It reads eight bytes at a time; numbers that only fill up a row meet zeros."""
-    numbers = _in_bytes(rotate(vectors), BITS[dtype], together=8)
+    the next. It reads 16 bytes at a time; numbers that only fill up a row meet zeros."""
+    numbers = _in_bytes(rotate(vectors), BITS[dtype], together=16)
     count, size, each = numbers.shape
     return np.ascontiguousarray(numbers.swapaxes(1, 2)).reshape(count, size * each)
 
