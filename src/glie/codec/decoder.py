@@ -9,8 +9,6 @@ in proportion to how far the cluster's own members lie from their mean.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -64,13 +62,10 @@ def new_decoder(dim: int, rng: np.random.Generator, *, width: int, depth: int) -
 def cluster_features(weights: Decoder, anchors: Array, norms: Array, counts: Array) -> Array:
     """(..., k, W) of anchors (..., k, D), norms and counts (..., k): once a cluster."""
     xp = library(anchors)
-    dim = anchors.shape[-1]
-    of_anchor = (anchors * dim**0.5) @ weights.anchor[:dim]
-    sizes = (
-        norms[..., None] * weights.anchor[dim]
-        + xp.log(counts + 1)[..., None] * (weights.anchor[dim + 1])
-    )
-    hidden = of_anchor + sizes + weights.anchor_bias
+    scaled = anchors * anchors.shape[-1] ** 0.5
+    sizes = xp.log(counts + 1)
+    seen = xp.concatenate([scaled, norms[..., None], sizes[..., None]], axis=-1)
+    hidden = seen @ weights.anchor + weights.anchor_bias
     for up, up_bias, down, down_bias in zip(
         weights.up, weights.up_bias, weights.down, weights.down_bias, strict=True
     ):
@@ -112,24 +107,45 @@ def with_steps(weights: Decoder, share: float) -> Decoder:
     return weights._replace(step=weights.step * share, step_bias=weights.step_bias * share)
 
 
+class Columns:
+    """A matrix as the compiled product reads it. No row of `rows @ columns` depends on the others;
+    a product of numpy's rounds by how many there are, and starts threads of its own."""
+
+    TOGETHER = 16  # columns
+    __array_ufunc__ = None  # numpy leaves `@` to this class
+
+    def __init__(self, matrix: npt.NDArray[np.float32]) -> None:
+        height, self.width = matrix.shape
+        filled = np.pad(matrix, [(0, 0), (0, -self.width % self.TOGETHER)])
+        apart = filled.reshape(height, -1, self.TOGETHER).swapaxes(0, 1)
+        self.groups = np.ascontiguousarray(apart, np.float32)
+
+    def __rmatmul__(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        from glie.kernels._decoder import multiply
+
+        out = np.empty((len(rows), len(self.groups) * self.TOGETHER), np.float32)
+        multiply(np.ascontiguousarray(rows, np.float32), self.groups, out)
+        return out[:, : self.width]
+
+
 class Unrolled:
     """A decoder made ready to serve: the share of the hidden layer that each position adds, worked
-    out once, and the columns of its last layer as the compiled loop reads them.
+    out once, and its matrices as the compiled loops read them.
 
     The table of positions grows by blocks of fixed size, so that its numbers do not depend on who
     asked.
     """
 
     BLOCK = 256
-    COLUMNS = 16  # read together
 
     def __init__(self, decoder: Decoder) -> None:
-        self.decoder = decoder
+        self.decoder = decoder._replace(
+            anchor=Columns(decoder.anchor),
+            up=list(map(Columns, decoder.up)),
+            down=list(map(Columns, decoder.down)),
+            step=Columns(decoder.step),
+        )
         self._table = np.empty((0, decoder.slot.shape[1]), np.float32)
-        width, dim = decoder.step.shape
-        filled = np.pad(decoder.step, [(0, 0), (0, -dim % self.COLUMNS)])
-        apart = filled.reshape(width, -1, self.COLUMNS).swapaxes(0, 1)
-        self.columns = np.ascontiguousarray(apart, np.float32)
 
     def positions(self, slots: int) -> npt.NDArray[np.float32]:
         """(at least `slots`, W)"""
@@ -157,21 +173,12 @@ def regenerated(unrolled: Unrolled | None, codes: Codes) -> Pages:
     # what was stored in 16 bits is a little off the sphere; children are not
     unit = anchors / np.sqrt(dot(anchors, anchors))
     norms = codes.norms[used].astype(np.float32)
-    hidden = [
-        cluster_features(unrolled.decoder, unit[page], norms[page], sizes[page].astype(np.float32))
-        for page in _runs(used.sum(axis=1))
-    ]
+    hidden = cluster_features(unrolled.decoder, unit, norms, sizes.astype(np.float32))
     vectors = np.empty((int(offsets[-1]), codes.dim), np.float32)
     starts = np.concatenate([[0], np.cumsum(sizes)])
     vectors[starts[:-1]] = anchors  # verbatim: no evidence is lost
-    _fill(unrolled, unit, np.concatenate(hidden), spread(norms)[:, 0], starts, vectors)
+    _fill(unrolled, unit, hidden, spread(norms)[:, 0], starts, vectors)
     return Pages.packed(vectors, offsets, codes.ids)
-
-
-def _runs(lengths: npt.NDArray[np.int64]) -> Iterator[slice]:
-    """Consecutive rows. A page by itself: a product of matrices rounds by their shapes."""
-    ends = np.cumsum(lengths).tolist()
-    return (slice(first, last) for first, last in pairwise([0, *ends]))
 
 
 def _fill(
@@ -195,7 +202,7 @@ def _fill(
             hidden,
             spreads,
             positions,
-            unrolled.columns,
+            unrolled.decoder.step.groups,
             unrolled.decoder.step_bias,
             np.float32(ALPHA),
             starts,

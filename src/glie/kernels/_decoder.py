@@ -8,6 +8,27 @@ from glie.kernels._tiles import multiply_4x2
 
 
 @_compile
+def multiply(rows, columns, out):
+    """out = rows @ columns, where columns[g, :, l] is column 16 g + l."""
+    count, width = rows.shape
+    groups, _, lanes = columns.shape
+    last_rows = np.zeros((4, width), np.float32)
+    last_out = np.empty((4, groups * lanes), np.float32)
+    stride = 4 * groups * lanes
+    for first in range(0, count, 4):
+        whole = first + 4 <= count
+        if not whole:
+            last_rows[: count - first] = rows[first:]
+        source = address(rows) + 4 * first * width if whole else address(last_rows)
+        target = address(out) + first * stride if whole else address(last_out)
+        for g in range(groups):
+            column = address(columns) + 4 * g * width * lanes
+            multiply_4x2(source, width, column, target + 4 * g * lanes, stride)
+        if not whole:
+            out[first:] = last_out[: count - first]
+
+
+@_compile
 def children_range(
     anchors, hidden, spreads, positions, columns, bias, alpha, starts, first, last, out
 ):
