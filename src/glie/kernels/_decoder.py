@@ -1,10 +1,10 @@
-"""The compiled loop of the decoder: the slots of a cluster, four at a time, from their hidden layer
+"""The compiled loop of the decoder: the slots of a cluster, six at a time, from their hidden layer
 to unit vectors, without an array of all of them in between."""
 
 import numpy as np
 
 from glie.kernels._compiled import _compile, address
-from glie.kernels._tiles import multiply_4x2
+from glie.kernels._tiles import multiply_6x2
 
 
 @_compile
@@ -12,18 +12,18 @@ def multiply(rows, columns, out):
     """out = rows @ columns, where columns[g, :, l] is column 16 g + l."""
     count, width = rows.shape
     groups, _, lanes = columns.shape
-    last_rows = np.zeros((4, width), np.float32)
-    last_out = np.empty((4, groups * lanes), np.float32)
+    last_rows = np.zeros((6, width), np.float32)
+    last_out = np.empty((6, groups * lanes), np.float32)
     stride = 4 * groups * lanes
-    for first in range(0, count, 4):
-        whole = first + 4 <= count
+    for first in range(0, count, 6):
+        whole = first + 6 <= count
         if not whole:
             last_rows[: count - first] = rows[first:]
         source = address(rows) + 4 * first * width if whole else address(last_rows)
         target = address(out) + first * stride if whole else address(last_out)
         for g in range(groups):
             column = address(columns) + 4 * g * width * lanes
-            multiply_4x2(source, width, column, target + 4 * g * lanes, stride)
+            multiply_6x2(source, width, column, target + 4 * g * lanes, stride)
         if not whole:
             out[first:] = last_out[: count - first]
 
@@ -36,21 +36,21 @@ def children_range(
     but slot 0. columns[g, :, l] is column 16 g + l of the last layer."""
     groups, width, lanes = columns.shape
     dim = anchors.shape[1]
-    layer = np.zeros((4, width), np.float32)
-    steps = np.empty((4, groups * lanes), np.float32)
+    layer = np.zeros((6, width), np.float32)
+    steps = np.empty((6, groups * lanes), np.float32)
     stride = 4 * groups * lanes
     for cluster in range(first, last):
         begin = starts[cluster]
         size = starts[cluster + 1] - begin
         spread = spreads[cluster]
-        for slot in range(1, size, 4):
-            count = min(4, size - slot)
+        for slot in range(1, size, 6):
+            count = min(6, size - slot)
             for lane in range(count):
                 for w in range(width):
                     number = hidden[cluster, w] + positions[slot + lane, w]
                     layer[lane, w] = max(number, np.float32(0))
             for g in range(groups):
-                multiply_4x2(
+                multiply_6x2(
                     address(layer),
                     width,
                     address(columns) + 4 * g * width * lanes,

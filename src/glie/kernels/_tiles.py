@@ -135,14 +135,14 @@ def _tile(rows, blocks):
 
 
 @intrinsic
-def multiply_4x2(_context, rows, dim, columns, out, stride):
-    """out[r, c] = rows[r] . column c, for four rows (dim,) and sixteen columns (dim, 16), all given
+def multiply_6x2(_context, rows, dim, columns, out, stride):
+    """out[r, c] = rows[r] . column c, for six rows (dim,) and sixteen columns (dim, 16), all given
     by address; the rows of `out` are `stride` bytes apart."""
 
     def generate(context, builder, _signature, arguments):
         rows, dim, columns, out, stride = arguments
-        products = _products(builder, 4, 2, rows, dim, columns)
-        for r in range(4):
+        products = _products(builder, 6, 2, rows, dim, columns)
+        for r in range(6):
             for b in range(2):
                 offset = builder.add(builder.mul(stride, _const(r)), _const(4 * LANES * b))
                 place = _pointer(builder, builder.add(out, offset), FLOATS)
