@@ -17,14 +17,22 @@ def cores() -> int:
 def over_ranges(run: Callable[[int, int], object], total: int, *, chunk: int) -> None:
     """Call run(first, last) on consecutive ranges of at most `chunk` until all are done.
 
-    The pool lives for one call: no threads linger, and a fork later finds none missing.
+    The caller works too, so a little work is done before another thread has even begun. The pool
+    lives for one call: no threads linger, and a fork later finds none missing.
     """
     ranges = [(first, min(first + chunk, total)) for first in range(0, total, chunk)]
-    workers = min(cores(), len(ranges))
-    if workers <= 1:
-        for first, last in ranges:
+    ahead = iter(ranges)
+
+    def work() -> None:
+        for first, last in ahead:  # each takes the next
             run(first, last)
+
+    others = min(cores(), len(ranges)) - 1
+    if others <= 0:
+        work()
         return
-    with ThreadPoolExecutor(workers) as pool:
-        for done in [pool.submit(run, first, last) for first, last in ranges]:
+    with ThreadPoolExecutor(others) as pool:
+        working = [pool.submit(work) for _ in range(others)]
+        work()
+        for done in working:
             done.result()
