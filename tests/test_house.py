@@ -30,6 +30,11 @@ ROOMS: dict[str, set[str]] = {
     "encoders": {"errors", "pages", "kernels", "documents"},
     "snippet": set(),
     "ingest": {"errors", "pages", "codec", "documents", "encoders", "index"},
+    "asking": {"errors", "documents", "encoders", "ingest", "index", "search"},
+    "integrations": {
+        *("errors", "pages", "codec", "documents", "encoders", "ingest", "index", "asking"),
+        *("wording", ""),
+    },
     "evaluation": {
         *("errors", "pages", "geometry", "kernels", "codec", "search", "index", "encoders"),
         *("baselines", "documents", "wording"),
@@ -39,7 +44,7 @@ ROOMS: dict[str, set[str]] = {
     "terminal": {"geometry", "snippet", "ingest", "training", "evaluation", "wording", ""},
     "cli": {
         *("errors", "documents", "encoders", "snippet", "ingest", "evaluation", "terminal", ""),
-        *("codec", "search", "training", "wording", "planning"),
+        *("codec", "search", "training", "wording", "planning", "asking", "integrations"),
     },
 }
 
