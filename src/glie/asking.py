@@ -175,8 +175,8 @@ def picture_of(index: Index, page_id: str, *, draw: bool = True) -> Picture | No
     data, metadata = index.image(page_id), index.metadata(page_id)
     try:
         if data is None and draw:
-            path, number = Path(metadata["path"]), int(metadata["page"])
-            data = small_picture(DocumentPage(path.name, number, path, "", "none"))
+            path = Path(metadata["path"])
+            data = small_picture(DocumentPage(path.name, metadata["page"], path, "", "none"))
         return None if data is None else Picture(data, picture_kind(data, page_id))
     except (KeyError, TypeError, ValueError, IndexError, OSError, GlieError):
         return None

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import tempfile
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -74,10 +76,10 @@ class GlieSearch:
         self.model = _mteb_model(model)
         self._how: dict[str, Any] = {"shortlist": shortlist, "exact": exact}
         self._normalize = normalize
-        self._temporary = (
-            tempfile.TemporaryDirectory(prefix="glie-mteb-") if folder is None else None
-        )
-        self._folder = Path(self._temporary.name if self._temporary else folder or "")
+        if folder is None:
+            folder = tempfile.mkdtemp(prefix="glie-mteb-")
+            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self._folder = Path(folder)
         self._index: Index | None = None
         self.mteb_model_meta = self._meta()
 
