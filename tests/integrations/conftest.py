@@ -35,8 +35,8 @@ def made(tmp_path_factory: pytest.TempPathFactory, encoder: Encoder) -> Library:
     """Pages of a PDF, of a text and of a scan, in a folder that tests must not change."""
     folder = tmp_path_factory.mktemp("library")
     documents = folder / "reports"
-    make_pdf(documents / "annual/a.pdf", [CAPITAL, "Rotor blades are inspected twice a year"])
-    make_pdf(documents / "b.pdf", [HOLIDAY])
+    make_pdf(documents / "annual/report.pdf", [CAPITAL, "Rotor blades are inspected twice a year"])
+    make_pdf(documents / "staff.pdf", [HOLIDAY])
     (documents / "log.txt").write_text(LONG)
     picture("Invoice for turbine oil").save(documents / "scan.png")
     entry = {"name": encoder.name, "revision": encoder.revision}

@@ -86,7 +86,7 @@ def test_over_stdio(made: Library) -> None:
             found = await client.call_tool("search", {"question": "days of vacation", "top": 1})
             (page,) = [json.loads(block.text) for block in found.content]
             assert page["text"].strip() == HOLIDAY
-            expected = {"rank": 1, "id": "b.pdf#1", "document": "b.pdf", "page": 1}
+            expected = {"rank": 1, "id": "staff.pdf#1", "document": "staff.pdf", "page": 1}
             assert expected.items() <= page.items()
             wrong = await client.call_tool("search", {"question": ""})
             assert wrong.is_error
@@ -141,7 +141,11 @@ def test_search(server: Any, made: Library, encoder: Encoder) -> None:
     assert [page["score"] for page in pages] == pytest.approx(hits.scores, abs=1e-5)
     assert [page["rank"] for page in pages] == [1, 2, 3, 4, 5]
     best = pages[0]
-    assert (best["id"], best["document"], best["page"]) == ("annual/a.pdf#1", "annual/a.pdf", 1)
+    assert (best["id"], best["document"], best["page"]) == (
+        "annual/report.pdf#1",
+        "annual/report.pdf",
+        1,
+    )
     assert best["text"].strip() == CAPITAL
     # a scan comes as its picture, right behind what is said of it
     at = next(
@@ -153,11 +157,11 @@ def test_search(server: Any, made: Library, encoder: Encoder) -> None:
     assert found[at + 1].size == (1000, 300)
     assert sum(not isinstance(block, dict) for block in found) == 1
     inside = call(server, "search", question=question, documents=["annual"])
-    assert {page["document"] for page in inside} == {"annual/a.pdf"}
+    assert {page["document"] for page in inside} == {"annual/report.pdf"}
 
 
 def test_pictures_and_text_on_demand(server: Any) -> None:
-    facts, image = call(server, "read_page", page="b.pdf#1", show="image")
+    facts, image = call(server, "read_page", page="staff.pdf#1", show="image")
     assert facts["text"] == ""
     assert max(image.size) == 1000
     assert len(set(image.convert("L").tobytes())) > 10  # something is on it
@@ -174,10 +178,15 @@ def test_describe_index(server: Any, made: Library) -> None:
     (facts,) = call(server, "describe_index")
     assert (facts["index"], facts["pages"], facts["documents"]) == ("reports.glie", 5, 4)
     assert facts["encoder"] == "minilm"
-    assert facts["pages_of"] == {"annual/a.pdf": 2, "b.pdf": 1, "log.txt": 1, "scan.png": 1}
+    assert facts["pages_of"] == {
+        "annual/report.pdf": 2,
+        "staff.pdf": 1,
+        "log.txt": 1,
+        "scan.png": 1,
+    }
     assert facts["bytes_per_page"] > 4000
     (facts,) = call(server, "describe_index", below="annual/")
-    assert facts["pages_of"] == {"annual/a.pdf": 2}
+    assert facts["pages_of"] == {"annual/report.pdf": 2}
 
 
 @pytest.mark.parametrize(
@@ -188,7 +197,7 @@ def test_describe_index(server: Any, made: Library) -> None:
         ("search", {"question": "x", "top": 0}, "top: Input should be greater than or equal to 1"),
         ("search", {"question": "x", "show": "film"}, "show: Input should be 'auto', 'text' or 'image'"),
         ("search", {"question": "x", "documents": ["c.pdf"]}, "c.pdf: neither a document nor a page in"),
-        ("read_page", {"page": "annual/a.pdf#9"}, "no such page; of this document there are annual/a.pdf#1, annual/a.pdf#2"),
+        ("read_page", {"page": "annual/report.pdf#9"}, "no such page; of this document there are annual/report.pdf#1, annual/report.pdf#2"),
         ("read_page", {"page": "/etc/passwd"}, "no such page; an id is a document and a number"),
         ("read_page", {"page": "../b.pdf#1"}, "no such page; an id is a document and a number"),
         ("delete", {}, "Unknown tool: delete"),
@@ -205,7 +214,7 @@ def test_only_what_was_indexed_is_read(made: Library, tmp_path: Path, encoder: E
     secret = tmp_path / "secret.txt"
     secret.write_text("the password is swordfish")
     index = glie.Index.create(tmp_path / "other.glie", glie.Codec(k=2))
-    known = glie.Index.open(made.path).metadata("b.pdf#1")
+    known = glie.Index.open(made.path).metadata("staff.pdf#1")
     lies = [
         {"document": "secret.txt", "page": 1, "path": str(secret)},
         {"document": "secret.txt", "page": 1, "path": str(secret), "digest": known["digest"]},
@@ -232,16 +241,18 @@ def test_a_file_that_has_changed(made: Library, tmp_path: Path, encoder: Encoder
     shutil.copytree(made.documents, documents)
     entry = {"name": encoder.name, "revision": encoder.revision}
     index = glie.Index.create(folder, glie.Codec(k=4), encoder=entry)
-    ingest(index, encoder, [documents / "b.pdf", documents / "log.txt"], keep_images=True)
+    ingest(index, encoder, [documents / "staff.pdf", documents / "log.txt"], keep_images=True)
     server = make_server(folder, encoder)
     (facts,) = call(server, "read_page", page="log.txt#1")
     assert facts["text"].startswith("The harbour")
     (documents / "log.txt").write_text("other words")
-    (documents / "b.pdf").unlink()
+    (documents / "staff.pdf").unlink()
     message = "its file is gone or has changed since it was indexed; `glie index` takes it in again"
     assert failure(server, "read_page", page="log.txt#1") == f"log.txt#1: {message}"
-    assert failure(server, "read_page", page="b.pdf#1", show="text") == f"b.pdf#1: {message}"
-    facts, image = call(server, "read_page", page="b.pdf#1")  # a kept picture is still there
+    assert (
+        failure(server, "read_page", page="staff.pdf#1", show="text") == f"staff.pdf#1: {message}"
+    )
+    facts, image = call(server, "read_page", page="staff.pdf#1")  # a kept picture is still there
     assert (facts["text"], image.format) == ("", "WEBP")
     assert max(image.size) == 1000
     # what is indexed while it serves is there at once
@@ -264,7 +275,7 @@ def test_long_pages_and_many_documents(
     (whole,) = call(server, "read_page", page="log.txt#1")
     assert whole["text"].startswith(LONG)
     (facts,) = call(server, "describe_index")
-    assert list(facts["pages_of"]) == ["annual/a.pdf", "b.pdf", "log.txt"]
+    assert list(facts["pages_of"]) == ["annual/report.pdf", "log.txt", "scan.png"]
     assert facts["documents"] == 4
     assert facts["note"] == "1 document not listed; `below` narrows it"
 

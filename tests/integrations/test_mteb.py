@@ -32,7 +32,6 @@ PAGES, CELLS, SIDE = 40, 12, 8
 def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing is fetched, and what is loaded is kept in a folder of the test's own."""
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    monkeypatch.setenv("MTEB_CACHE", str(tmp_path / "mteb"))
     datasets.disable_progress_bars()
     yield
     datasets.enable_progress_bars()

@@ -89,16 +89,16 @@ def test_pages_are_those_of_glie(retrieve: Retrieve, made: Library, encoder: Enc
     assert [page.score for page in found] == pytest.approx(hits.scores, abs=1e-6)
     assert [page.metadata for page in found] == hits.metadata
     best = found[0]
-    assert (best.id, best.text.strip()) == ("b.pdf#1", HOLIDAY)
-    assert (best.metadata["document"], best.metadata["page"]) == ("b.pdf", 1)
-    assert best.metadata["path"] == str(made.documents / "b.pdf")
+    assert (best.id, best.text.strip()) == ("staff.pdf#1", HOLIDAY)
+    assert (best.metadata["document"], best.metadata["page"]) == ("staff.pdf", 1)
+    assert best.metadata["path"] == str(made.documents / "staff.pdf")
     assert retrieve(index, encoder=encoder, top=3) == found
     assert retrieve(str(made.path), encoder=encoder, top=3, asynchronous=True) == found
 
 
 def test_the_encoder_is_that_of_the_index(retrieve: Retrieve, made: Library) -> None:
-    assert retrieve(made.path, top=1)[0].id == "b.pdf#1"
-    assert retrieve(made.path, encoder="minilm", top=1)[0].id == "b.pdf#1"
+    assert retrieve(made.path, top=1)[0].id == "staff.pdf#1"
+    assert retrieve(made.path, encoder="minilm", top=1)[0].id == "staff.pdf#1"
     with pytest.raises(glie.EncoderError, match="made with encoder 'minilm'"):
         retrieve(made.path, encoder="minilm-384")
 
@@ -150,23 +150,23 @@ def test_a_folder_is_followed_and_an_index_is_not(
     opened = glie.Index.open(copy)
     by_path = langchain.GlieRetriever(index=copy, encoder=encoder, top=1)
     by_index = langchain.GlieRetriever(index=opened, encoder=encoder, top=1)
-    assert by_path.invoke(QUESTION)[0].id == by_index.invoke(QUESTION)[0].id == "b.pdf#1"
-    glie.Index.open(copy).delete(["b.pdf#1"])
-    assert by_path.invoke(QUESTION)[0].id != "b.pdf#1"
-    assert by_index.invoke(QUESTION)[0].id == "b.pdf#1"
+    assert by_path.invoke(QUESTION)[0].id == by_index.invoke(QUESTION)[0].id == "staff.pdf#1"
+    glie.Index.open(copy).delete(["staff.pdf#1"])
+    assert by_path.invoke(QUESTION)[0].id != "staff.pdf#1"
+    assert by_index.invoke(QUESTION)[0].id == "staff.pdf#1"
 
 
 def test_where(made: Library, encoder: Encoder) -> None:
     for host in (by_langchain, by_llama_index):
-        one = host(made.path, encoder=encoder, where={"document": "annual/a.pdf"})
-        assert {page.metadata["document"] for page in one} == {"annual/a.pdf"}
+        one = host(made.path, encoder=encoder, where={"document": "annual/report.pdf"})
+        assert {page.metadata["document"] for page in one} == {"annual/report.pdf"}
         assert len(one) == 2
         second = host(
             made.path,
             encoder=encoder,
             where=lambda name, metadata: name.endswith("#2") and metadata["page"] == 2,
         )
-        assert [page.id for page in second] == ["annual/a.pdf#2"]
+        assert [page.id for page in second] == ["annual/report.pdf#2"]
         assert host(made.path, encoder=encoder, where=lambda name, metadata: False) == []
 
 
@@ -177,18 +177,18 @@ def test_filters_in_the_words_of_the_host(made: Library, encoder: Encoder) -> No
         filters=[MetadataFilter(key="page", value=1, operator=FilterOperator.GT)]
     )
     assert [p.id for p in by_llama_index(made.path, encoder=encoder, filters=later)] == [
-        "annual/a.pdf#2"
+        "annual/report.pdf#2"
     ]
     with pytest.raises(glie.InputError, match="where, filters: give one of them"):
         llama_index.GlieRetriever(made.path, where={"page": 1}, filters=later)
 
     after = {"field": "meta.page", "operator": ">", "value": 1}
     assert [p.id for p in by_haystack(made.path, encoder=encoder, filters=after)] == [
-        "annual/a.pdf#2"
+        "annual/report.pdf#2"
     ]
     retriever = haystack.GlieRetriever(made.path, encoder, filters=after)
-    other = {"field": "meta.document", "operator": "==", "value": "b.pdf"}
-    assert [d.id for d in retriever.run(QUESTION, filters=other)["documents"]] == ["b.pdf#1"]
+    other = {"field": "meta.document", "operator": "==", "value": "staff.pdf"}
+    assert [d.id for d in retriever.run(QUESTION, filters=other)["documents"]] == ["staff.pdf#1"]
     assert len(retriever.run(QUESTION, filters={}, top_k=2)["documents"]) == 2
 
 
@@ -210,11 +210,11 @@ def test_a_langchain_chain(made: Library, encoder: Encoder) -> None:
         | StrOutputParser()
     )
     answer = chain.invoke(QUESTION)
-    assert f"[b.pdf, page 1] {HOLIDAY}" in answer
+    assert f"[staff.pdf, page 1] {HOLIDAY}" in answer
     assert QUESTION in answer
     assert asyncio.run(chain.ainvoke(QUESTION)) == answer
     both = retriever.batch([QUESTION, "capital expenditure"])
-    assert [documents[0].id for documents in both] == ["b.pdf#1", "annual/a.pdf#1"]
+    assert [documents[0].id for documents in both] == ["staff.pdf#1", "annual/report.pdf#1"]
     assert len(retriever.invoke(QUESTION, top=2)) == 2
     other = retriever.invoke(QUESTION, where={"document": "log.txt"})
     assert [document.id for document in other] == ["log.txt#1"]
@@ -240,12 +240,12 @@ def test_a_llama_index_query_engine(made: Library, encoder: Encoder) -> None:
     engine = RetrieverQueryEngine.from_args(retriever, llm=MockLLM())
     response = engine.query("capital expenditure")
     assert CAPITAL in str(response)
-    assert "document: annual/a.pdf" in str(response)
+    assert "document: annual/report.pdf" in str(response)
     assert "page: 1" in str(response)
     assert str(made.documents) not in str(response)  # where files lie is no model's business
     (source,) = response.source_nodes
-    assert (source.node_id, source.node.ref_doc_id) == ("annual/a.pdf#1", "annual/a.pdf")
-    assert source.metadata["path"] == str(made.documents / "annual" / "a.pdf")
+    assert (source.node_id, source.node.ref_doc_id) == ("annual/report.pdf#1", "annual/report.pdf")
+    assert source.metadata["path"] == str(made.documents / "annual" / "report.pdf")
 
 
 def test_a_haystack_pipeline(made: Library) -> None:
@@ -264,7 +264,7 @@ def test_a_haystack_pipeline(made: Library) -> None:
     pipeline.connect("prompt.prompt", "model.messages")
     asked = {"retriever": {"query": QUESTION}, "prompt": {"query": QUESTION}}
     reply = pipeline.run(asked)["model"]["replies"][0].text
-    assert reply.split("\n")[0] == f"[b.pdf#1] {HOLIDAY}"
+    assert reply.split("\n")[0] == f"[staff.pdf#1] {HOLIDAY}"
     assert reply.endswith(QUESTION)
 
     again = Pipeline.loads(pipeline.dumps(), allowed_modules=["glie.*"])
