@@ -295,3 +295,6 @@ def test_what_cannot_be_served(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
     assert "none" in done.stderr
+    done = subprocess.run([GLIE, "mcp", "--help"], capture_output=True, text=True, check=False)
+    assert '{"mcpServers"' in done.stdout
+    assert 'pip install "glie[mcp]"' in done.stdout

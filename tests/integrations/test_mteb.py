@@ -185,6 +185,12 @@ def ndcg(index: glie.Index, model: Painted, language: str, shortlist: int | None
     )
 
 
+def asked_of(task: Any) -> dict[str, Any]:
+    """What mteb says beside corpus and questions."""
+    about = {"task_metadata": task.metadata, "hf_split": "test", "hf_subset": "english"}
+    return {**about, "encode_kwargs": {}, "num_proc": None}
+
+
 def scores_of(result: Any) -> dict[str, float]:
     return {row["hf_subset"]: row["ndcg_at_5"] for row in result.task_results[0].scores["test"]}
 
@@ -241,6 +247,17 @@ def test_a_corpus_is_encoded_once(pictured: Any, tmp_path: Path) -> None:
     mteb.evaluate(other, pictured, cache=None, show_progress_bar=False)
     assert len(painted.encoded) == 2 * PAGES
     assert len(list(folder.iterdir())) == 2
+
+
+def test_other_pages_are_another_index(pictured: Any, tmp_path: Path) -> None:
+    pictured.load_data()
+    corpus, how = pictured.dataset["english"]["test"]["corpus"], asked_of(pictured)
+    model = GlieSearch(Painted(), glie.Codec(k=4), folder=tmp_path / "indexes")
+    for size in (PAGES, 10, PAGES):
+        model.index(corpus.select(range(size)), **how)
+        found = model.search(pictured.dataset["english"]["test"]["queries"], top_k=PAGES, **how)
+        assert {len(pages) for pages in found.values()} == {size}
+    assert len(list((tmp_path / "indexes").iterdir())) == 2
 
 
 def test_results_of_budgets_are_kept_apart(pictured: Any, tmp_path: Path) -> None:
@@ -334,13 +351,7 @@ def test_an_encoder_of_glie(written: Any, tmp_path: Path) -> None:
 def test_reranking_goes_over_the_given_pages(pictured: Any, tmp_path: Path) -> None:
     pictured.load_data()
     data = pictured.dataset["english"]["test"]
-    how: dict[str, Any] = {
-        "task_metadata": pictured.metadata,
-        "hf_split": "test",
-        "hf_subset": "english",
-        "encode_kwargs": {},
-        "num_proc": None,
-    }
+    how = asked_of(pictured)
     model = GlieSearch(Painted(), glie.Codec(k=4))
     with pytest.raises(glie.InputError, match="no corpus is indexed yet"):
         model.search(data["queries"], top_k=3, **how)
@@ -360,13 +371,7 @@ def test_of_equal_pages_the_first_is_first(pictured: Any) -> None:
     """Also to mteb, which ranks equal scores by id."""
     strip = next(iter(painted_pages().values()))
     corpus = datasets.Dataset.from_list([{"id": name, "image": strip} for name in ("m", "z", "a")])
-    how: dict[str, Any] = {
-        "task_metadata": pictured.metadata,
-        "hf_split": "test",
-        "hf_subset": "english",
-        "encode_kwargs": {},
-        "num_proc": None,
-    }
+    how = asked_of(pictured)
     model = GlieSearch(Painted(), glie.Codec(k=4))
     model.index(corpus, **how)
     asked = datasets.Dataset.from_list([{"id": "q", "text": "red blue"}])
@@ -382,6 +387,19 @@ def test_what_cannot_be_used() -> None:
         glie.InputError, match=r"expected a model of mteb or its name.*found object"
     ):
         GlieSearch(object())
+
+
+class Doubled(Painted):
+    def encode(self, inputs: Any, **how: Any) -> Any:
+        return 2 * super().encode(inputs, **how)
+
+
+def test_vectors_off_the_sphere(pictured: Any, tmp_path: Path) -> None:
+    with pytest.raises(glie.VectorError, match="norm 2, expected 1"):
+        mteb.evaluate(GlieSearch(Doubled()), pictured, cache=None, show_progress_bar=False)
+    models = GlieSearch(Doubled(), normalize=True), GlieSearch(Painted())
+    found = [mteb.evaluate(m, pictured, cache=None, show_progress_bar=False) for m in models]
+    assert scores_of(found[0]) == scores_of(found[1])
 
 
 class OneVector(Painted):

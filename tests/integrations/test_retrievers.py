@@ -132,6 +132,8 @@ def test_what_is_wrong_is_said(retrieve: Retrieve, made: Library, tmp_path: Path
         retrieve(tmp_path / "nothing")
     with pytest.raises(glie.InputError, match="top: expected a whole number of at least 1"):
         retrieve(made.path, top=0)
+    with pytest.raises(glie.InputError, match="shortlist: expected a whole number"):
+        retrieve(made.path, shortlist=-1)
     glie.Index.create(tmp_path / "empty.glie")
     assert retrieve(tmp_path / "empty.glie") == []
     unnamed = glie.Index.create(tmp_path / "unnamed.glie")
