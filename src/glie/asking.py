@@ -142,6 +142,13 @@ def encode_by(index: Index, encoder: AnyEncoder | None) -> Encode:
     return encoder
 
 
+def as_setting(encoder: AnyEncoder | None) -> Any:
+    """An encoder as it can be saved: by its name; a function stays what it is."""
+    if isinstance(encoder, os.PathLike):
+        return os.fspath(encoder)
+    return getattr(encoder, "name", encoder)
+
+
 def text_of(metadata: Mapping[str, Any], *, ocr: bool = False) -> str:
     """What a page says, read from its file; empty when that is gone or is a picture. With `ocr`, a
     page that was read by OCR when it was indexed is read so again, if that extra is installed."""

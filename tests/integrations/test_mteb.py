@@ -260,6 +260,21 @@ def test_other_pages_are_another_index(pictured: Any, tmp_path: Path) -> None:
     assert len(list((tmp_path / "indexes").iterdir())) == 2
 
 
+class Unnamed(Painted):
+    """As mteb sees a checkpoint of one's own: by no name and no revision."""
+
+    mteb_model_meta = ModelMeta.create_empty(overwrites={"modalities": ["image", "text"]})
+
+
+def test_models_that_mteb_cannot_tell_apart(pictured: Any, tmp_path: Path) -> None:
+    for _ in range(2):
+        model = Unnamed()
+        search = GlieSearch(model, glie.Codec(k=4), folder=tmp_path / "indexes")
+        mteb.evaluate(search, pictured, cache=None, show_progress_bar=False)
+        assert len(model.encoded) == PAGES  # once, for both languages
+    assert len(list((tmp_path / "indexes").iterdir())) == 2
+
+
 def test_results_of_budgets_are_kept_apart(pictured: Any, tmp_path: Path) -> None:
     cache = mteb.ResultCache(tmp_path / "results")
     for k in (1, 4):
@@ -378,6 +393,12 @@ def test_of_equal_pages_the_first_is_first(pictured: Any) -> None:
     scores = model.search(asked, top_k=3, **how)["q"]
     assert sorted(scores, key=lambda page: -np.float32(scores[page])) == ["m", "z", "a"]
     assert len(set(map(np.float32, scores.values()))) == 3
+
+
+class BM25:
+    """A model that searches, and encodes nothing."""
+
+    mteb_model_meta = Painted.mteb_model_meta
 
 
 def test_what_cannot_be_used() -> None:

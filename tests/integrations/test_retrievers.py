@@ -231,6 +231,8 @@ def test_a_langchain_retriever_is_saved(made: Library) -> None:
         assert isinstance(again, langchain.GlieRetriever)
         assert (again.index, again.encoder, again.top) == (str(made.path), "minilm", 2)
         assert again.invoke(QUESTION) == retriever.invoke(QUESTION)
+    in_folder = langchain.GlieRetriever(index=made.path, encoder=Path("models/tiny"))
+    assert in_folder.lc_attributes["encoder"] == "models/tiny"
 
 
 def test_a_llama_index_query_engine(made: Library, encoder: Encoder) -> None:
@@ -294,5 +296,7 @@ def test_a_haystack_retriever_is_saved(made: Library, encoder: Encoder) -> None:
     again = haystack.GlieRetriever.from_dict(data)
     again.warm_up()
     assert again.run(QUESTION) == retriever.run(QUESTION)
+    in_folder = haystack.GlieRetriever(made.path, Path("models/tiny"))
+    assert in_folder.to_dict()["init_parameters"]["encoder"] == "models/tiny"
     with pytest.raises(glie.InputError, match="a function cannot be saved with a pipeline"):
         haystack.GlieRetriever(made.path, lambda texts: []).to_dict()
