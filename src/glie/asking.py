@@ -23,7 +23,7 @@ from glie.documents import (
     small_picture,
 )
 from glie.encoders import Encoder, load_encoder
-from glie.errors import GlieError, InputError
+from glie.errors import GlieError, InputError, MissingExtraError
 from glie.index.index import Index
 from glie.ingest import check_encoder, encoder_name, file_digest, pages_of
 from glie.search import Cost
@@ -157,6 +157,8 @@ def text_of(metadata: Mapping[str, Any], *, ocr: bool = False) -> str:
         if ocr and metadata.get("origin") == "ocr" and ocr_available():
             return scanned_text(path, number)
         return page_text(path, number)
+    except MissingExtraError:
+        raise
     except (KeyError, TypeError, IndexError, OSError, GlieError):
         return ""
 
@@ -185,6 +187,8 @@ def picture_of(index: Index, page_id: str, *, draw: bool = True) -> Picture | No
             path = Path(metadata["path"])
             data = small_picture(DocumentPage(path.name, metadata["page"], path, "", "none"))
         return None if data is None else Picture(data, picture_kind(data, page_id))
+    except MissingExtraError:
+        raise
     except (KeyError, TypeError, ValueError, IndexError, OSError, GlieError):
         return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -143,6 +144,14 @@ def test_what_is_wrong_is_said(retrieve: Retrieve, made: Library, tmp_path: Path
     (page,) = retrieve(unnamed, encoder=lambda texts: [[[0.6, 0.8]]])  # vectors of one's own
     assert (page.id, page.text, page.metadata) == ("p", "", {})
     assert page.score == pytest.approx(0.6, abs=1e-3)
+
+
+def test_text_that_cannot_be_read_is_not_left_out_in_silence(
+    retrieve: Retrieve, made: Library, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pypdfium2", None)
+    with pytest.raises(glie.MissingExtraError, match=r"glie\[documents\]"):
+        retrieve(made.path, encoder=encoder)
 
 
 def test_a_folder_is_followed_and_an_index_is_not(
