@@ -448,7 +448,7 @@ def test_what_a_reduction_costs(
         ({"reduction": np.ones((24, 0), np.float32)}, r"shape \(24, 0\)"),
         ({"reduction": np.ones((8, 24), np.float32)}, r"shape \(8, 24\); expected .* not more"),
         ({"reduction": np.full((24, 8), np.inf, np.float16)}, "not finite"),
-        ({"reduction": np.eye(30, dtype=np.float16)}, "of 30 dimensions for hidden states of 24"),
+        ({"reduction": np.eye(30, dtype=np.float16)}, "of 30 dimensions for vectors of 24"),
     ],
 )
 def test_reductions_that_do_not_fit(tmp_path: Path, tensors: Any, said: str) -> None:

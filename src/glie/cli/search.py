@@ -12,7 +12,7 @@ import rich.text
 import typer
 
 import glie
-from glie.cli.shared import IndexPath, Json, encoder_of
+from glie.cli.shared import IndexPath, Json, MadeWith, encoder_of
 from glie.errors import GlieError, InputError
 from glie.terminal import output, print_json, size
 from glie.wording import count
@@ -41,6 +41,7 @@ def search(
             show_default="candidates in a large index",
         ),
     ] = None,
+    encoder: MadeWith = None,
     as_json: Json = False,
 ) -> None:
     """Find the pages that answer a question."""
@@ -53,7 +54,7 @@ def search(
     ids = pages_of(index, document) if document else None
     began = time.perf_counter()
     if len(index):
-        vectors = encoder_of(index, None).encode_queries([question])
+        vectors = encoder_of(index, encoder).encode_queries([question])
         encoded = time.perf_counter()
         hits = index.search(vectors, top=top, shortlist=shortlist, ids=ids, exact=exact)[0]
     else:
