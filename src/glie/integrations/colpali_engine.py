@@ -7,7 +7,7 @@ embeddings = pooler.pool_embeddings(model(**inputs), padding=True, padding_side=
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -47,7 +47,7 @@ class GliePooler:
         num_workers: int | None = None,
         *,
         pool_factor: int | None = None,
-    ) -> list[Tensor] | Tensor | TokenPoolingOutput:
+    ) -> Any:
         """The pooled vectors of a list of (n, D) tensors, as a list, or of a (B, N, D) one, padded
         with zeros on `padding_side`. `padding` says that the latter is padded already, on that
         side. `pool_factor` divides each page's number of vectors instead of fixing it to k.
@@ -55,21 +55,22 @@ class GliePooler:
         """
         if padding_side not in ("left", "right"):
             raise InputError(f"padding_side: expected 'left' or 'right', found {padding_side!r}")
-        batch = not isinstance(embeddings, list)
         pages = list(embeddings)
         if any(getattr(page, "ndim", None) != 2 for page in pages):
             raise InputError(
                 "embeddings: expected a list of (n, D) tensors or a (B, N, D) tensor, found "
                 f"{[tuple(getattr(page, 'shape', ())) for page in pages[:3]]}"
             )
-        if batch and padding:
+        if padding and not isinstance(embeddings, list):
             pages = [_trimmed(page, padding_side) for page in pages]
         if pool_factor is None:
             made = pooled(pages, self.codec)
         else:
             ks = [max(len(page) // pool_factor, 1) for page in pages]
             made = [pooled([p], self.codec.at(k))[0] for p, k in zip(pages, ks, strict=True)]
-        found = _padded(made, embeddings, padding_side) if batch else made
+        found: list[Tensor] | Tensor = made
+        if not isinstance(embeddings, list):
+            found = _padded(made, embeddings, padding_side)
         if not return_dict:
             return found
         members = [_members(page, codes) for page, codes in zip(pages, made, strict=True)]
