@@ -156,6 +156,19 @@ def test_long_texts_keep_every_token_once(minilm: Encoder) -> None:
     assert len(minilm.encode_pages([LONG])[0]) == len(tokens)
 
 
+def test_vectors_know_their_place_in_a_text(minilm: Encoder, tmp_path: Path) -> None:
+    assert isinstance(minilm, TextEncoder)
+    text = "The Rotorblades, again"
+    spans = minilm.spans(text)
+    assert len(spans) == len(minilm.encode_queries([text])[0])
+    parts = [text[start:end] for start, end in spans]
+    assert (parts[0], "".join(parts)) == ("The", text.replace(" ", ""))
+    assert len(minilm.spans(LONG)) == len(minilm.encode_pages([LONG])[0])
+    onnx = load_encoder(Network().save(tmp_path))
+    assert isinstance(onnx, TextEncoder)
+    assert onnx.spans("w1  w20") == [(0, 2), (4, 7)]
+
+
 def test_batching_does_not_change_vectors(minilm: Encoder) -> None:
     texts = ["short", LONG, "The rotor was cleaned in May.", "x " * 300]
     together = minilm.encode_pages(texts)

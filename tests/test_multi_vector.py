@@ -29,6 +29,8 @@ from tests.checkpoints import DIM, RETRIEVAL, VISUAL, saved
 from tests.conftest import unit
 from tests.test_cli import Run, run  # noqa: F401
 from tests.test_documents import make_pdf
+from tests.test_encoders import run_tool
+from tests.test_light_colpali import image_set
 
 COLOURS = ["red", "blue", "green", "black"]
 
@@ -299,7 +301,9 @@ def test_plan_and_evaluate_look_at_pages(
         encode(Dataset("x", {"p": "a text"}, {}, {}), encoder)
 
 
-def test_reduced(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
+def test_reduced(
+    checkpoint: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = load_encoder(checkpoint("colpali"))
     matrix = np.random.default_rng(0).normal(size=(DIM, 6)).astype(np.float16)
     write_reduction(tmp_path / "six.safetensors", matrix.astype(np.float32), whole)
@@ -311,6 +315,11 @@ def test_reduced(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
     assert encoder.name == f"{whole.name}@{tmp_path / 'six.safetensors'}"
     with pytest.raises(glie.EncoderError, match="fitted for an encoder of revision"):
         load_encoder(f"{checkpoint('colqwen2')}@{tmp_path / 'six.safetensors'}")
+
+    fitted, pages = tmp_path / "fitted.safetensors", image_set(tmp_path / "set")
+    run_tool(monkeypatch, pages, "--encoder", checkpoint("colpali"), "--dim", 5, "--to", fitted)
+    made = load_encoder(f"{checkpoint('colpali')}@{fitted}")
+    assert made.encode_pages(pictures())[0].shape[1] == 5
 
 
 def test_an_adapter_over_its_model(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
@@ -380,7 +389,10 @@ def test_a_name_on_the_hub(
     hub(HUB_NAME, saved("colpali", tmp_path / "new", seed=1), 2)
     assert load_encoder(HUB_NAME).revision == commit_of(2)
     assert run("search", index, "red", "--json").json["hits"] == before
-    assert run("search", index, "red", "--encoder", HUB_NAME).code == 1
+    assert run("add", index, documents, "--encoder", HUB_NAME).code == 0
+    newest = load_encoder(HUB_NAME)
+    with pytest.raises(glie.EncoderError, match=f"revision {commit_of(1)}"):
+        ingest(glie.Index.open(index), newest, [documents])
     assert encoder_of(glie.Index.open(index)).revision == commit_of(1)
 
     matrix = tmp_path / "m.safetensors"
@@ -433,7 +445,7 @@ def test_what_the_hub_cannot_give(
     hub("some/code", described(config={"auto_map": {"AutoModel": "modeling.Net"}}), 1)
     refused("some/code", f"set {TRUST}=1 if it may run")
     hub("some/empty", described(config={"architectures": ["ColPaliForRetrieval"]}), 1)
-    refused("some/empty", "some/empty: cannot be loaded as an encoder")
+    refused("some/empty", "some/empty: cannot be used as an encoder")
 
 
 def test_old_ways_of_saving_are_known(tmp_path: Path) -> None:
@@ -445,17 +457,23 @@ def test_old_ways_of_saving_are_known(tmp_path: Path) -> None:
             ("config_sentence_transformers", settings),
             ("modules", modules),
         ):
-            (tmp_path / f"{name}.json").write_text(json.dumps(content or {}))
+            path = tmp_path / f"{name}.json"
+            path.unlink(missing_ok=True)
+            if content is not None:
+                path.write_text(json.dumps(content))
         return reader_of(tmp_path)
 
     sentences = "sentence-transformers"
     assert described({"architectures": ["HF_ColBERT"]}) == sentences
     assert described(settings={"model_type": "ColBERT"}) == sentences
     assert described(settings={"query_prefix": "[Q] "}) == sentences
-    assert described(modules=[{"type": "pylate.models.Dense.Dense"}]) == sentences
+    old = [{"type": "pylate.models.Dense.Dense"}]
+    assert described(modules=old) == sentences
     assert described(settings={"model_type": "SentenceTransformer"}) is None
     assert described({"architectures": ["BertModel"]}) is None
     assert described({"architectures": None}) is None
+    with pytest.raises(glie.EncoderError, match=r"config\.json: expected a JSON dict, found \[\]"):
+        described([])
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(glie.EncoderError, match=r"config\.json: cannot be read as JSON"):
         reader_of(tmp_path)
@@ -465,7 +483,7 @@ def test_damaged_and_pickled_checkpoints(checkpoint: Callable[[str], Path], tmp_
     folder = shutil.copytree(checkpoint("colbert"), tmp_path / "model")
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:1000])
-    with pytest.raises(glie.EncoderError, match="model: cannot be loaded as an encoder: "):
+    with pytest.raises(glie.EncoderError, match="model: cannot be used as an encoder: "):
         load_encoder(folder)
     pickled = shutil.copytree(checkpoint("colbert"), tmp_path / "pickled")
     dense = pickled / "1_Dense" / "model.safetensors"

@@ -166,7 +166,8 @@ def encoder_of(index: Index, asked: str | os.PathLike[str] | None = None) -> Enc
     """The encoder that made the index, of the very revision; another one is refused. `asked` is
     where it lies now, if it has moved."""
     name, recorded = encoder_name(index), index.encoder or {}
-    encoder = load_encoder(asked or name, revision=recorded["revision"] if not asked else None)
+    wanted = name if asked is None else os.fspath(asked)
+    encoder = load_encoder(wanted, revision=recorded["revision"] if wanted == name else None)
     check_encoder(index, encoder)
     return encoder
 

@@ -97,8 +97,8 @@ class BatchEncoder:
             some = items[len(found) : len(found) + size]
             try:
                 given = run(some)
-            except (RuntimeError, MemoryError) as error:
-                if "out of memory" not in str(error) and not isinstance(error, MemoryError):
+            except Exception as error:
+                if not is_out_of_memory(error):
                     raise
                 if size == 1:
                     raise EncoderError(
@@ -145,6 +145,11 @@ def unpadded(given: Any, count: int, place: str) -> list[Floats]:
         if array.ndim != 2 or not array.size:
             raise EncoderError(f"{place}: it gave an array of shape {array.shape}; {expected}")
     return rows
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether a smaller batch may help: each device has its own words for it."""
+    return isinstance(error, MemoryError) or "out of memory" in str(error).lower()
 
 
 def _free() -> None:

@@ -6,7 +6,7 @@ import importlib.util
 import json
 import os
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from glie.encoders.files import digest_of
 from glie.encoders.retrieval_model import MODELS
@@ -24,6 +24,7 @@ DESCRIPTIONS = ("*.json", "*.jinja", "*.txt", "*.model", "artifact.metadata")
 CODE = "*.py"
 NOT_OURS = ["onnx/*", "openvino/*", "*/onnx/*", "*/openvino/*"]  # the same weights again
 
+T = TypeVar("T", dict[str, Any], list[Any])
 Reader = Literal["sentence-transformers", "transformers", "own code"]
 
 
@@ -60,9 +61,9 @@ def trusted() -> bool:
 
 def reader_of(folder: Path) -> Reader | None:
     """Who can read the late-interaction model of a folder; None if it is not one."""
-    config, settings, modules = (_read(folder / name) for name in (CONFIG, SETTINGS, MODULES))
-    kinds = [str(module.get("type")) for module in modules] if isinstance(modules, list) else []
-    architectures = config.get("architectures") or []
+    config, settings = _read(folder / CONFIG, dict), _read(folder / SETTINGS, dict)
+    kinds = [str(module.get("type")) for module in _read(folder / MODULES, list)]
+    architectures = _architectures(config)
     if settings.get("model_type") in ("MultiVectorEncoder", "ColBERT"):
         return "sentence-transformers"
     if "query_prefix" in settings or any(kind.startswith("pylate.") for kind in kinds):
@@ -93,7 +94,7 @@ def check_weights(folder: Path) -> None:
 
 def _what_it_is(folder: Path) -> str:
     """What a checkpoint is that is not of late interaction, and what to do with it."""
-    config = _read(folder / CONFIG)
+    config = _read(folder / CONFIG, dict)
     expected = (
         "expected a multi-vector one (ColBERT, ColPali, ColQwen2, ...) that sentence-transformers "
         "or transformers reads"
@@ -103,7 +104,7 @@ def _what_it_is(folder: Path) -> str:
             f"a model that comes with code of its own; read it on the Hub, and set {TRUST}=1 if it "
             "may run"
         )
-    if (folder / ADAPTER).exists() or str(config.get("architectures", ""))[2:5] == "Col":
+    if (folder / ADAPTER).exists() or any(a.startswith("Col") for a in _architectures(config)):
         return (
             f"made for colpali-engine; {expected} (their names end in -hf), or give glie your "
             "loaded model, as docs/encoders.md shows"
@@ -114,7 +115,7 @@ def _what_it_is(folder: Path) -> str:
 
 def _digest(folder: Path) -> str:
     files = _visible(folder, (WEIGHTS, CODE, *DESCRIPTIONS))
-    base = _read(folder / ADAPTER).get("base_model_name_or_path")
+    base = _read(folder / ADAPTER, dict).get("base_model_name_or_path")
     if base and Path(base).is_dir():  # an adapter is nothing without its model
         files += _visible(Path(base), (WEIGHTS,))
     return digest_of(files)[:16]
@@ -125,12 +126,19 @@ def _visible(folder: Path, patterns: tuple[str, ...]) -> list[Path]:
     return [p for p in found if not any(s.startswith(".") for s in p.relative_to(folder).parts)]
 
 
-def _read(path: Path) -> Any:
-    """A JSON file; of one that is missing, nothing."""
+def _architectures(config: dict[str, Any]) -> list[str]:
+    return [str(name) for name in config.get("architectures") or []]
+
+
+def _read(path: Path, kind: type[T]) -> T:
+    """What a JSON file holds; of one that is missing, nothing."""
     try:
-        return json.loads(path.read_bytes()) if path.exists() else {}
+        found = json.loads(path.read_bytes()) if path.exists() else kind()
     except (OSError, ValueError) as error:
         raise EncoderError(f"{path}: cannot be read as JSON: {error}") from None
+    if not isinstance(found, kind):
+        raise EncoderError(f"{path}: expected a JSON {kind.__name__}, found {found!r:.40}")
+    return found
 
 
 def _fetched(name: str, revision: str | None, patterns: tuple[str, ...]) -> Path:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from glie.encoders.base import Floats, Grid
-from glie.encoders.batches import BatchEncoder
+from glie.encoders.batches import BatchEncoder, is_out_of_memory
 from glie.encoders.checkpoint import (
     ADAPTER,
     TRUST,
@@ -25,7 +25,7 @@ from glie.encoders.checkpoint import (
 )
 from glie.encoders.loading import PILLOW, pick_device, quietly, without_videos
 from glie.encoders.retrieval_model import RetrievalModel
-from glie.errors import EncoderError, MissingExtraError
+from glie.errors import EncoderError, GlieError, MissingExtraError
 
 TEXTS_PER_BATCH, IMAGES_PER_BATCH = 32, 8
 
@@ -45,8 +45,8 @@ def multi_vector_encoder(checkpoint: Checkpoint, device: str | None = None) -> B
     images = IMAGES_PER_BATCH if model.device == "cuda" else 1
     return BatchEncoder(
         checkpoint.name,
-        model.pages,
-        model.queries,
+        _in_our_words(checkpoint.name)(model.pages),
+        _in_our_words(checkpoint.name)(model.queries),
         revision=checkpoint.revision,
         reads=model.reads,
         batch=images if model.reads == "image" else TEXTS_PER_BATCH,
@@ -76,8 +76,6 @@ class _SentenceTransformer:
             )
         self.reads: Literal["text", "image"] = "image" if self._model.supports("image") else "text"
         self._room = self._tokens_a_page() if self.reads == "text" else None
-        with _in_our_words(checkpoint.name):
-            self.queries(["a"])  # what cannot run fails here
 
     def pages(self, contents: list[Any]) -> list[Floats]:
         if self.reads == "image":
@@ -125,7 +123,9 @@ class _SentenceTransformer:
         pieces, first = [], 0
         while len(tokens) - first > self._room:
             last = first + self._room
-            words = [i for i in range(first + 1, last + 1) if text[tokens[i][0] - 1].isspace()]
+            starts = [(i, tokens[i][0]) for i in range(first + 1, last + 1)]
+            # the space before a word is counted to the word, or to none
+            words = [i for i, at in starts if text[at - 1].isspace() or text[at].isspace()]
             last = words[-1] if words else last
             pieces.append(text[tokens[first][0] : tokens[last][0]])
             first = last
@@ -218,10 +218,12 @@ def _in_our_words(name: str) -> Iterator[None]:
     """Whatever a checkpoint makes its readers raise, in one line that names it."""
     try:
         yield
-    except EncoderError:
+    except GlieError:
         raise
     except Exception as error:
+        if is_out_of_memory(error):
+            raise
         reason = str(error).strip().split("\n")[0]
         if "trust_remote_code" in str(error):
             reason = f"it comes with code of its own; read it, and set {TRUST}=1 if it may run"
-        raise EncoderError(f"{name}: cannot be loaded as an encoder: {reason}") from None
+        raise EncoderError(f"{name}: cannot be used as an encoder: {reason}") from None
