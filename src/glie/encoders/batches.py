@@ -98,7 +98,7 @@ class BatchEncoder:
             try:
                 given = run(some)
             except Exception as error:
-                if not is_out_of_memory(error):
+                if not _out_of_memory(error):
                     raise
                 if size == 1:
                     raise EncoderError(
@@ -147,7 +147,7 @@ def unpadded(given: Any, count: int, place: str) -> list[Floats]:
     return rows
 
 
-def is_out_of_memory(error: Exception) -> bool:
+def _out_of_memory(error: Exception) -> bool:
     """Whether a smaller batch may help: each device has its own words for it."""
     return isinstance(error, MemoryError) or "out of memory" in str(error).lower()
 

@@ -135,9 +135,11 @@ def _read(path: Path, kind: type[T]) -> T:
     try:
         found = json.loads(path.read_bytes()) if path.exists() else kind()
     except (OSError, ValueError) as error:
-        raise EncoderError(f"{path}: cannot be read as JSON: {error}") from None
+        raise EncoderError(f"{path}: not a model's configuration: {error}") from None
     if not isinstance(found, kind):
-        raise EncoderError(f"{path}: expected a JSON {kind.__name__}, found {found!r:.40}")
+        raise EncoderError(
+            f"{path}: not a model's configuration: expected a {kind.__name__}, found {found!r:.40}"
+        )
     return found
 
 

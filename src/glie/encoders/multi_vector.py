@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from glie.encoders.base import Floats, Grid
-from glie.encoders.batches import BatchEncoder, is_out_of_memory
+from glie.encoders.batches import BatchEncoder
 from glie.encoders.checkpoint import (
     ADAPTER,
     TRUST,
@@ -50,7 +50,7 @@ def multi_vector_encoder(checkpoint: Checkpoint, device: str | None = None) -> B
         revision=checkpoint.revision,
         reads=model.reads,
         batch=images if model.reads == "image" else TEXTS_PER_BATCH,
-        patches=model.patches if model.reads == "image" else None,
+        patches=getattr(model, "patches", None) if model.reads == "image" else None,
     )
 
 
@@ -166,9 +166,6 @@ class _Retrieval:
     def queries(self, texts: list[str]) -> Any:
         return _without_gradients(self._model.query_vectors, texts)
 
-    def patches(self, image: Any) -> Grid | None:
-        return None
-
 
 class _OwnCode:
     """A model whose code has `forward_images` and `forward_queries`, as Nemotron ColEmbed's has."""
@@ -197,9 +194,6 @@ class _OwnCode:
     def queries(self, texts: list[str]) -> Any:
         return _without_gradients(self._model.forward_queries, texts)
 
-    def patches(self, image: Any) -> Grid | None:
-        return None
-
 
 def _grid(places: Any, rows: int, columns: int) -> Grid | None:
     """The grid of vectors at these places, if there is one for each patch."""
@@ -221,9 +215,7 @@ def _in_our_words(name: str) -> Iterator[None]:
     except GlieError:
         raise
     except Exception as error:
-        if is_out_of_memory(error):
-            raise
-        reason = str(error).strip().split("\n")[0]
+        reason = str(error).strip().split("\n")[0] or "out of memory"  # all a MemoryError says
         if "trust_remote_code" in str(error):
             reason = f"it comes with code of its own; read it, and set {TRUST}=1 if it may run"
         raise EncoderError(f"{name}: cannot be used as an encoder: {reason}") from None
