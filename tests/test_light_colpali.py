@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ import numpy as np
 import peft
 import pytest
 import safetensors.torch
-import tokenizers
 import torch
 import transformers
 from PIL import Image, ImageDraw
@@ -34,6 +33,7 @@ from glie.evaluation.light_colpali import (
     merged_vectors,
 )
 from glie.kernels.maxsim import maxsim
+from tests.checkpoints import RETRIEVAL, saved
 from tests.test_cli import Run, run  # noqa: F401
 from tests.test_evaluation import TextWords, write_set
 
@@ -42,101 +42,7 @@ WORDS = ["red", "blue", "green", "black", "white", "pink"]
 FAST = FineTuning(rank=4, alpha=8, steps=12, batch=6, accumulation=1, learning_rate=0.02)
 
 
-def tokenizer(special: list[str], **named: str) -> Any:
-    """A token a letter; texts and prompts need no other."""
-    letters = {letter: i for i, letter in enumerate([*special, *map(chr, range(32, 127)), "\n"])}
-    letter_model = tokenizers.models.WordLevel(letters, unk_token="<unk>")
-    made = tokenizers.Tokenizer(letter_model)
-    made.pre_tokenizer = tokenizers.pre_tokenizers.Split("", "isolated")
-    return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=made, unk_token="<unk>", additional_special_tokens=special, **named
-    )
-
-
-def tiny_colpali(dim: int = 16) -> tuple[Any, Any]:
-    images = transformers.SiglipImageProcessorPil(size={"height": 56, "width": 56})
-    images.image_seq_length = 16
-    text = tokenizer(["<pad>", "<bos>", "<unk>"], pad_token="<pad>", bos_token="<bos>")
-    processor = transformers.ColPaliProcessor(images, text)
-    config = transformers.ColPaliConfig(
-        embedding_dim=dim,
-        vlm_config={
-            "model_type": "paligemma",
-            "image_token_index": processor.image_token_id,
-            "projection_dim": 32,
-            "hidden_size": 32,
-            "text_config": {
-                "model_type": "gemma",
-                "vocab_size": len(text),
-                "hidden_size": 32,
-                "intermediate_size": 48,
-                "num_hidden_layers": 2,
-                "num_attention_heads": 2,
-                "num_key_value_heads": 1,
-                "head_dim": 16,
-                "initializer_range": 0.3,
-            },
-            "vision_config": {
-                "model_type": "siglip_vision_model",
-                "hidden_size": 32,
-                "intermediate_size": 48,
-                "num_hidden_layers": 2,
-                "num_attention_heads": 2,
-                "image_size": 56,
-                "patch_size": 14,
-                "projection_dim": 32,
-            },
-        },
-    )
-    return transformers.ColPaliForRetrieval(config), processor
-
-
-def tiny_colqwen2() -> tuple[Any, Any]:
-    special = ["<|endoftext|>", "<unk>", "<|im_start|>", "<|im_end|>"]
-    special += ["<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
-    images = transformers.Qwen2VLImageProcessorPil(min_pixels=28 * 28, max_pixels=28 * 28 * 16)
-    text = tokenizer(special, pad_token="<|endoftext|>")
-    processor = transformers.ColQwen2Processor(images, text)
-    config = transformers.ColQwen2Config(
-        embedding_dim=16,
-        vlm_config={
-            "model_type": "qwen2_vl",
-            "image_token_id": special.index("<|image_pad|>"),
-            "video_token_id": special.index("<|video_pad|>"),
-            "vision_start_token_id": special.index("<|vision_start|>"),
-            "vision_end_token_id": special.index("<|vision_end|>"),
-            "text_config": {
-                "model_type": "qwen2_vl_text",
-                "vocab_size": len(text),
-                "hidden_size": 32,
-                "intermediate_size": 48,
-                "num_hidden_layers": 2,
-                "num_attention_heads": 2,
-                "num_key_value_heads": 1,
-                "bos_token_id": None,
-                "eos_token_id": 0,
-                "initializer_range": 0.3,
-                "rope_parameters": {"rope_type": "default", "mrope_section": [2, 3, 3]},
-            },
-            "vision_config": {
-                "depth": 2,
-                "embed_dim": 32,
-                "hidden_size": 32,
-                "num_heads": 2,
-                "mlp_ratio": 2,
-            },
-        },
-    )
-    return transformers.ColQwen2ForRetrieval(config), processor
-
-
-MODELS: dict[str, Callable[[], tuple[Any, Any]]] = {
-    "colpali": tiny_colpali,
-    "colqwen2": tiny_colqwen2,
-}
-
-
-@pytest.fixture(scope="module", params=MODELS)
+@pytest.fixture(scope="module", params=RETRIEVAL)
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder as a real model has it: weights, configuration, and the files of its processor."""
     return saved(request.param, tmp_path_factory.mktemp(request.param) / "model")
@@ -145,15 +51,6 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.fixture(scope="module")
 def colpali(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return saved("colpali", tmp_path_factory.mktemp("one") / "model")
-
-
-def saved(kind: str, place: Path) -> Path:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model, processor = MODELS[kind]()
-    model.save_pretrained(place)
-    processor.save_pretrained(place)
-    return place
 
 
 def image_set(place: Path) -> Path:

@@ -4,8 +4,9 @@
     python tools/fit_reduction.py DATASET... --to src/glie/encoders/minilm-128.safetensors
     python tools/fit_reduction.py DATASET... --leave-one-out
 
-The first is for the text model in a folder: `--encoder FOLDER@gte-128.safetensors` then stands for
-its reduced vectors wherever glie takes an encoder. The second makes the embedded encoder's.
+The first is for the model in a folder or of a name on the Hugging Face Hub:
+`--encoder FOLDER@gte-128.safetensors` then stands for its reduced vectors wherever glie takes an
+encoder. The second makes the embedded encoder's.
 
 A DATASET is a folder with corpus.jsonl; only pages are used, never questions. The matrix is V L^-p:
 the top principal directions V of the page tokens (second moments, every set with the same weight),
@@ -23,12 +24,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from glie.codec.codec import Codec
 from glie.encoders import WHOLE, Encoder, load_encoder
+from glie.encoders.base import reads
 from glie.encoders.reduction import write_reduction
 from glie.errors import GlieError
 from glie.evaluation.datasets import Dataset, load, load_pages
@@ -44,22 +47,29 @@ BUDGETS = (4, 16)
 Moment = npt.NDArray[np.float64]
 
 
-def corpus_texts(folder: Path) -> list[str]:
+def contents(encoder: Encoder, dataset: Dataset) -> list[Any]:
+    """What the encoder gets of each page that has it: text, or an image."""
+    if reads(encoder) == "image":
+        return [dataset.images[page] for page in dataset.pages if page in dataset.images]
+    return [text for text in dataset.pages.values() if text]
+
+
+def corpus(encoder: Encoder, folder: Path) -> list[Any]:
     dataset = load_pages(folder)
     assert isinstance(dataset, Dataset)
-    texts = [text for text in dataset.pages.values() if text]
-    return texts[:: max(1, len(texts) // PAGES)][:PAGES]
+    pages = contents(encoder, dataset)
+    return pages[:: max(1, len(pages) // PAGES)][:PAGES]
 
 
 def second_moment(encoder: Encoder, folder: Path) -> Moment:
     total, count = np.zeros(()), 0
-    texts = corpus_texts(folder)
-    for at in range(0, len(texts), 50):
-        for vectors in encoder.encode_pages(texts[at : at + 50]):
+    pages = corpus(encoder, folder)
+    for at in range(0, len(pages), 50):
+        for vectors in encoder.encode_pages(pages[at : at + 50]):
             total = total + vectors.T.astype(np.float64) @ vectors
             count += len(vectors)
-        print(f"{folder.name}: {min(at + 50, len(texts))} of {len(texts)} pages", end="\r")
-    print(f"{folder.name}: {len(texts)} pages, {count:,} tokens")
+        print(f"{folder.name}: {min(at + 50, len(pages))} of {len(pages)} pages", end="\r")
+    print(f"{folder.name}: {len(pages)} pages, {count:,} vectors")
     return total / count
 
 
@@ -82,7 +92,9 @@ def leave_one_out(encoder: Encoder, folders: list[Path], dim: int) -> None:
             continue
         dataset = load(folder)
         assert isinstance(dataset, Dataset)
-        pages = encoder.encode_pages(list(dataset.pages.values()))
+        given = contents(encoder, dataset)
+        assert len(given) == len(dataset.pages), f"{folder}: pages that the encoder cannot take"
+        pages = encoder.encode_pages(given)
         queries = encoder.encode_queries(list(dataset.queries.values()))
         others = [moment for other, moment in moments.items() if other != folder]
         own = pages[0].shape[1]
@@ -108,7 +120,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("datasets", type=Path, nargs="+")
-    parser.add_argument("--encoder", default=WHOLE, help="a folder with a text model")
+    parser.add_argument("--encoder", default=WHOLE, help="as for glie index")
     parser.add_argument("--dim", type=int, default=DIM, help="dimensions to reduce to")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--to", type=Path, help="where to write the matrix")

@@ -25,7 +25,7 @@ from glie.documents import (
 from glie.encoders import Encoder, load_encoder
 from glie.errors import GlieError, InputError, MissingExtraError
 from glie.index.index import Index
-from glie.ingest import check_encoder, encoder_name, file_digest, pages_of
+from glie.ingest import check_encoder, encoder_of, file_digest, pages_of
 from glie.search import Cost
 
 # What turns questions into vectors: an encoder, its name, or any function of a list of texts that
@@ -127,8 +127,10 @@ class Asker:
 
 def encode_by(index: Index, encoder: AnyEncoder | None) -> Encode:
     """What turns questions into vectors for an index."""
-    if encoder is None or isinstance(encoder, (str, os.PathLike)):
-        encoder = load_encoder(encoder or encoder_name(index))
+    if encoder is None or (isinstance(encoder, (str, os.PathLike)) and index.encoder is not None):
+        return encoder_of(index, encoder).encode_queries
+    if isinstance(encoder, (str, os.PathLike)):
+        encoder = load_encoder(encoder)
     if hasattr(encoder, "encode_queries"):
         known = cast(Encoder, encoder)
         if index.encoder is not None:

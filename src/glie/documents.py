@@ -416,6 +416,8 @@ def _pillow_errors(name: str) -> Iterator[None]:
             yield
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise DocumentError(f"{name}: more pixels than any page has; refused") from None
+    except FileNotFoundError:
+        raise DocumentError(f"{name}: no such file") from None
     except UnidentifiedImageError:  # its message names an object, not the file
         raise DocumentError(f"{name}: damaged, or not an image") from None
     except Exception as error:

@@ -7,7 +7,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from glie.codec.anchors import MAX_VECTORS
 from glie.codec.fitted import same_encoder
@@ -19,7 +19,8 @@ from glie.documents import (
     read_document,
     small_picture,
 )
-from glie.encoders.base import Encoder
+from glie.encoders import load_encoder
+from glie.encoders.base import Encoder, reads
 from glie.errors import DocumentError, EncoderError, IdError, MissingExtraError
 from glie.index.index import FIRST_PAGES, Batch, Index
 from glie.pages import Pages
@@ -86,6 +87,7 @@ class _Settings:
     """How documents are to be read."""
 
     index: Index
+    reads: Literal["text", "image"]
     ocr: bool
     keep_images: bool
 
@@ -111,7 +113,8 @@ def ingest(
     with index.writing():
         known = known_documents(index)
         found = _named_apart(found_documents(paths), known)
-        settings = _Settings(index, ocr, keep_images)
+        looked_at = reads(encoder)
+        settings = _Settings(index, looked_at, ocr and looked_at == "text", keep_images)
         waiting: list[_Ready] = []
         pages_read = 0
         for read, document in enumerate(found, start=1):
@@ -157,6 +160,16 @@ def encoder_name(index: Index) -> str:
             "Python: glie.Index.open(...), with vectors of your own"
         )
     return str(index.encoder["name"])
+
+
+def encoder_of(index: Index, asked: str | os.PathLike[str] | None = None) -> Encoder:
+    """The encoder that made the index, of the very revision; another one is refused. `asked` is
+    where it lies now, if it has moved."""
+    name, recorded = encoder_name(index), index.encoder or {}
+    wanted = name if asked is None else os.fspath(asked)
+    encoder = load_encoder(wanted, revision=recorded["revision"] if wanted == name else None)
+    check_encoder(index, encoder)
+    return encoder
 
 
 def check_encoder(index: Index, encoder: Encoder) -> None:
@@ -261,7 +274,14 @@ def _gone(
 def _read(
     document: FoundDocument, known: _Known | None, report: Report, settings: _Settings
 ) -> _Ready | None:
-    """The document's pages that have text; None when it is unchanged or cannot be read."""
+    """The document's pages that the encoder can take, which are those with text unless it looks at
+    pictures; None when it is unchanged or cannot be read."""
+    if settings.reads == "image" and document.path.suffix.lower() in TEXT:
+        report.problems.append(
+            f"{document.name}: a text file has no picture for the encoder to look at; make a PDF "
+            "of it, or use an encoder that reads text"
+        )
+        return None
     try:
         digest = file_digest(document.path)
         same = (
@@ -283,19 +303,21 @@ def _read(
         report.problems.append(str(error))
         return None
     report.problems.extend(problems)
-    unread = [page.id for page in pages if page.origin == "none"]
+    usable, unread = pages, []
+    if settings.reads == "text":
+        usable = [page for page in pages if page.origin in ("text", "ocr")]
+        unread = [page.id for page in pages if page.origin == "none"]
     report.pages_without_text.extend(unread)
-    with_text = [page for page in pages if page.origin in ("text", "ocr")]
-    if known is not None and same and {page.id for page in with_text} <= set(known.ids):
+    if known is not None and same and {page.id for page in usable} <= set(known.ids):
         report.documents_unchanged += 1  # no more can be read than before
         return None
     if known is None:
-        report.documents_added += bool(with_text)
+        report.documents_added += bool(usable)
     else:
         report.documents_changed += 1
-    report.pages_by_ocr += sum(page.origin == "ocr" for page in with_text)
+    report.pages_by_ocr += sum(page.origin == "ocr" for page in usable)
     missing = len(unread) + len(problems)
-    return _Ready(digest, missing, with_text, known.ids if known else [])
+    return _Ready(digest, missing, usable, known.ids if known else [])
 
 
 def _store(
@@ -310,15 +332,17 @@ def _store(
     """Encode and add a few documents in one commit."""
     pages = [(page, document) for document in documents for page in document.pages]
     replaced = [page_id for document in documents for page_id in document.replaces]
-    stored = 0
+    stored, looked_at = 0, reads(encoder)
 
     def batches() -> Iterator[Batch]:
         nonlocal stored
         for at in range(0, len(pages), PAGES_PER_ENCODE):
             part = pages[at : at + PAGES_PER_ENCODE]
-            vectors = encoder.encode_pages([page for page, _ in part])
+            given = [(page, document, _given(page, looked_at, report)) for page, document in part]
+            given = [row for row in given if row[2] is not None]
+            vectors = encoder.encode_pages([content for *_, content in given])
             kept = []
-            for (page, document), array in zip(part, vectors, strict=True):
+            for (page, document, _), array in zip(given, vectors, strict=True):
                 if len(array) > MAX_VECTORS:
                     report.problems.append(
                         f"{page.document}, page {page.number}: {len(array)} vectors, at most "
@@ -337,6 +361,15 @@ def _store(
     if pages or replaced:
         index.add(batches(), replacing=replaced)
         report.pages_added += stored
+
+
+def _given(page: DocumentPage, looked_at: Literal["text", "image"], report: Report) -> Any:
+    """What the encoder gets of a page; None, and a word on it, if it cannot be drawn."""
+    try:
+        return page if looked_at == "text" else page.image()
+    except (DocumentError, OSError) as error:
+        report.problems.append(f"{page.document}, page {page.number}: {error}")
+        return None
 
 
 def _metadata(page: DocumentPage, document: _Ready) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import rich.text
 import typer
 
 import glie
-from glie.cli.shared import IndexPath, Json, encoder_of, load_encoder, named_codec
+from glie.cli.shared import IndexPath, Json, MadeWith, encoder_of, load_encoder, named_codec
 from glie.errors import InputError
 from glie.terminal import (
     above_budget,
@@ -82,8 +82,12 @@ def index(
     encoder: Annotated[
         str | None,
         typer.Option(
-            help="minilm, minilm-384, or a FOLDER with a text model, of transformers or ONNX; "
-            "FOLDER@MATRIX.safetensors reduces its vectors by a fitted matrix."
+            metavar="NAME",
+            help="minilm, minilm-384, or a model in a FOLDER or of that name on the Hugging Face "
+            "Hub: a late-interaction one for text (ColBERT) or page images (ColPali, ColQwen2), or "
+            "a FOLDER with any text model, of transformers or ONNX. NAME@MATRIX.safetensors "
+            "reduces its vectors by a fitted matrix.",
+            show_default="minilm",
         ),
     ] = None,
     codec: Annotated[
@@ -150,13 +154,14 @@ def index(
 def add(
     index_path: IndexPath,
     documents: Documents,
+    encoder: MadeWith = None,
     keep_images: KeepImages = False,
     ocr: Ocr = True,
     as_json: Json = False,
 ) -> None:
     """Add documents to an index; those it already has are skipped unless they changed."""
     index = glie.Index.open(index_path)
-    _ingest(index, encoder_of(index, None), documents, keep_images, ocr, as_json)
+    _ingest(index, encoder_of(index, encoder), documents, keep_images, ocr, as_json)
 
 
 def delete(

@@ -9,7 +9,7 @@ import rich.padding
 import rich.text
 import typer
 
-from glie.cli.shared import IndexPath, Json
+from glie.cli.shared import IndexPath, Json, MadeWith
 from glie.errors import MissingExtraError
 from glie.terminal import output, print_json, size, status_line
 from glie.wording import count
@@ -41,6 +41,7 @@ def search(
             show_default="candidates in a large index",
         ),
     ] = None,
+    encoder: MadeWith = None,
     as_json: Json = False,
 ) -> None:
     """Find the pages that answer a question."""
@@ -49,7 +50,7 @@ def search(
 
     question = " ".join(words)
     with status_line("searching"):  # and loading the encoder, which takes longer
-        pages, cost, encode_seconds = Asker(index_path).ask(
+        pages, cost, encode_seconds = Asker(index_path, encoder).ask(
             question, top, shortlist=shortlist, documents=document or None, exact=exact
         )
     shown: list[dict[str, Any]] = [

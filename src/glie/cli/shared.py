@@ -34,6 +34,15 @@ Cache = Annotated[
         show_default="none is kept",
     ),
 ]
+MadeWith = Annotated[
+    str | None,
+    typer.Option(
+        "--encoder",
+        metavar="NAME",
+        help="Where the encoder that made the index lies now; another one is refused.",
+        show_default="where it lay then",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")]
 
 
@@ -75,11 +84,10 @@ def load_encoder(name: str | None) -> Encoder:
 
 def encoder_of(index: glie.Index, asked: str | None) -> Encoder:
     """The encoder that made the index; another one is refused."""
-    from glie.ingest import check_encoder, encoder_name
+    from glie.ingest import encoder_of as of
 
-    encoder = load_encoder(asked or encoder_name(index))
-    check_encoder(index, encoder)
-    return encoder
+    with status_line("loading the encoder"):
+        return of(index, asked)
 
 
 def encode_sets(

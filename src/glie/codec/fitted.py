@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,8 @@ from glie.codec.refiner import HEADS, Refiner
 from glie.errors import InputError
 
 Weights = dict[str, npt.NDArray[np.float16]]
+
+DIGEST = r"[0-9a-f]{16}"  # what a revision begins with that stands for contents, not for a count
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,6 +156,8 @@ def encoder_entry(encoder: Mapping[str, Any] | str | None) -> dict[str, Any] | N
 
 
 def same_encoder(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two entries agree; one that is recorded by name alone agrees with any revision."""
+    """Whether two entries agree: one that is recorded by name alone agrees with any revision, and
+    the same digest of weights says more than the names of the folders they lie in."""
     revisions = {one["revision"], other["revision"]} - {None}
-    return one["name"] == other["name"] and len(revisions) < 2
+    moved = one["revision"] == other["revision"] and re.match(DIGEST, one["revision"] or "")
+    return len(revisions) < 2 and (one["name"] == other["name"] or bool(moved))

@@ -13,6 +13,7 @@ from typing import Any
 
 import xxhash
 
+from glie.codec.card import model_card
 from glie.codec.codebook import Codebook
 from glie.codec.codec import Codec
 from glie.codec.config import CodecConfig
@@ -199,23 +200,13 @@ def load(folder: Path) -> Codec:
     return from_files(files, str(folder))
 
 
-def write_card(codec: Codec, folder: Path) -> None:
-    """A model card, unless someone has written one."""
+def write_card(codec: Codec, folder: Path, name: str | None = None) -> None:
+    """A model card, unless someone has written one. `name` is that of the repository."""
     if (folder / CARD).exists():
         return
-    encoder = codec.encoder["name"] if codec.encoder else "an encoder that was not named"
-    lines = ["---", "library_name: glie", "tags: [late-interaction, compression]", "---"]
-    lines += ["# A glie codec", "", f"Compresses page vectors of {encoder} to k = {codec.k}."]
-    if codec.fitted is not None:
-        lines += ["", "| k | free | single stage | cascade |", "| --- | --- | --- | --- |"]
-        lines += [
-            f"| {b.k} | {b.free:.3f} | {b.single_stage:.3f} | {b.cascade:.3f} |"
-            for b in codec.fitted.budgets
-        ]
-        lines += ["", "nDCG@5 on the questions held out of the fit."]
-    lines += ["", "```python", 'codec = glie.Codec.from_pretrained("this/repository")', "```", ""]
+    card = model_card(codec, name) if name else model_card(codec)
     try:
-        (folder / CARD).write_text("\n".join(lines), encoding="utf-8")
+        (folder / CARD).write_text(card, encoding="utf-8")
     except OSError as error:
         raise CodecError(f"{folder / CARD}: cannot be written: {error.strerror}") from None
 
@@ -238,7 +229,7 @@ def to_hub(codec: Codec, name: str, *, private: bool, token: str | None) -> str:
     api = _hub().HfApi(token=token)
     with tempfile.TemporaryDirectory() as folder:
         save(codec, Path(folder))
-        write_card(codec, Path(folder))
+        write_card(codec, Path(folder), name)
         try:
             api.create_repo(name, private=private, exist_ok=True)
             done = api.upload_folder(

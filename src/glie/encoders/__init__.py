@@ -1,16 +1,23 @@
 """Encoders: from pages and questions to vectors.
 
 `load_encoder()` gives the embedded one, all-MiniLM-L6-v2 as a late-interaction retriever: no hub,
-no GPU. A path gives the text model in that folder, of `transformers` or in the ONNX format.
+no GPU. A path, or a name on the Hugging Face Hub, gives the late-interaction model there: one that
+reads text, like ColBERT, or one that looks at pages, like ColPali and ColQwen. The path of any
+other text model, of `transformers` or in the ONNX format, gives its tokens as vectors.
+`BatchEncoder` makes an encoder of a model that is loaded already.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
-from glie.encoders.base import Encoder
+from glie.encoders.base import Encoder, Grid
+from glie.encoders.batches import BatchEncoder
+from glie.encoders.checkpoint import Checkpoint, reader_of
 from glie.encoders.minilm import embedded
+from glie.encoders.multi_vector import multi_vector_encoder
 from glie.encoders.onnx_model import OnnxModel, model_file
 from glie.encoders.reduction import read_reduction
 from glie.encoders.text import TextEncoder
@@ -19,29 +26,42 @@ from glie.errors import EncoderError
 
 EMBEDDED = "minilm"
 WHOLE = f"{EMBEDDED}-384"
+ON_HUB = re.compile(r"\w[\w.-]*/\w[\w.-]*")  # a name on the Hugging Face Hub: AUTHOR/NAME
+COMMIT = re.compile(r"[0-9a-f]{40}")
 
-__all__ = ["EMBEDDED", "WHOLE", "Encoder", "load_encoder"]
+__all__ = ["EMBEDDED", "WHOLE", "BatchEncoder", "Encoder", "Grid", "load_encoder"]
 
 
-def load_encoder(name: str | os.PathLike[str] | None = None) -> Encoder:
+def load_encoder(
+    name: str | os.PathLike[str] | None = None,
+    *,
+    revision: str | None = None,
+    device: str | None = None,
+) -> Encoder:
     """The encoder of that name: "minilm" (the default), "minilm-384" (the same, not reduced to
-    128 dimensions), or the path of a folder with a text model: one of `transformers`, or
-    tokenizer.json and onnx/model.onnx. "FOLDER@MATRIX.safetensors" is that folder's, reduced by
-    the matrix in a file that tools/fit_reduction.py made."""
+    128 dimensions), the path of a folder with a model, or the name of a late-interaction model on
+    the Hugging Face Hub. "NAME@MATRIX.safetensors" is one of these, reduced by the matrix in a
+    file that tools/fit_reduction.py made.
+
+    `revision` is a commit, tag or branch on the Hub, or what an index remembers of such an
+    encoder. `device` is where a late-interaction model runs: CUDA, MPS or the CPU unless told.
+    """
     wanted = EMBEDDED if name is None else os.fspath(name)
     if wanted == EMBEDDED:
         return embedded(reduced=True)
     if _is_whole(wanted):
-        return _whole(wanted)
+        return _whole(wanted, revision, device)
     # folders may have an @ in their names, so the last one that follows an encoder
     for at in [i for i, letter in enumerate(wanted) if letter == "@"][::-1]:
-        if _is_whole(wanted[:at]):
-            whole, path = _whole(wanted[:at]), Path(wanted[at + 1 :])
-            matrix = read_reduction(path, whole.revision)
-            return TextEncoder(whole.model, name=f"{whole.name}@{path.resolve()}", reduction=matrix)
+        whole, path = wanted[:at], Path(wanted[at + 1 :])
+        if _is_whole(whole) or (path.suffix == ".safetensors" and ON_HUB.fullmatch(whole)):
+            return _reduced(_whole(whole, revision, device), path)
+    if ON_HUB.fullmatch(wanted):
+        return _whole(wanted, revision, device)
     raise EncoderError(
         f"encoder {wanted!r} is unknown: expected {EMBEDDED!r}, {WHOLE!r}, the path of a folder "
-        "with a transformers or ONNX text model, or FOLDER@MATRIX.safetensors"
+        "with a late-interaction, transformers or ONNX text model, AUTHOR/NAME on the Hugging Face "
+        "Hub, or one of these and @MATRIX.safetensors"
     )
 
 
@@ -49,11 +69,17 @@ def _is_whole(name: str) -> bool:
     return name == WHOLE or (name != "" and Path(name).is_dir())
 
 
-def _whole(name: str) -> TextEncoder:
+def _whole(name: str, revision: str | None, device: str | None) -> TextEncoder | BatchEncoder:
     """An encoder at its own dimensions."""
     if name == WHOLE:
         return embedded(reduced=False)
     folder = Path(name)
+    if not folder.is_dir():
+        commit = COMMIT.match(revision or "")  # an index's may go on with a matrix's digest
+        found = Checkpoint.on_hub(name, commit[0] if commit else revision)
+        return multi_vector_encoder(found, device)
+    if reader_of(folder) is not None:
+        return multi_vector_encoder(Checkpoint.in_folder(folder), device)
     weights = None if list(folder.glob("model*.safetensors")) else model_file(folder)
     if weights is None and not list(folder.glob("*.safetensors")):
         raise EncoderError(
@@ -62,3 +88,8 @@ def _whole(name: str) -> TextEncoder:
         )
     model = OnnxModel(folder, weights) if weights else TorchModel(folder)
     return TextEncoder(model, name=str(folder.resolve()))
+
+
+def _reduced(whole: TextEncoder | BatchEncoder, path: Path) -> Encoder:
+    """An encoder whose vectors a matrix takes to fewer dimensions."""
+    return whole.reduced(read_reduction(path, whole.revision), f"{whole.name}@{path.resolve()}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol, cast
 
@@ -16,7 +17,9 @@ Floats = npt.NDArray[np.float32]
 class Encoder(Protocol):
     """Anything with these can fill and ask an index.
 
-    One that looks at pages instead of reading their text has an attribute `reads = "image"`.
+    One that looks at pages instead of reading their text has an attribute `reads = "image"`. Two
+    methods more are for showing why a page was found, where an encoder can tell: `spans(text)`,
+    the begin and end of every vector in a text, and `patches(page)`, the `Grid` of a picture.
     """
 
     @property
@@ -32,6 +35,23 @@ class Encoder(Protocol):
 
     def encode_queries(self, texts: Sequence[str]) -> list[Floats]:
         """One (m, D) array of unit rows a question."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """The parts of a picture that a page's vectors come from: so many rows and columns of patches.
+    `vectors[row, column]` is the place of a patch's vector among those of the page; vectors of the
+    prompt around the picture have no patch."""
+
+    vectors: npt.NDArray[np.int64]  # (rows, columns)
+
+    @property
+    def rows(self) -> int:
+        return int(self.vectors.shape[0])
+
+    @property
+    def columns(self) -> int:
+        return int(self.vectors.shape[1])
 
 
 def reads(encoder: Encoder) -> Literal["text", "image"]:

@@ -36,4 +36,4 @@ def embedded(*, reduced: bool) -> TextEncoder:
         return whole
     with resources.as_file(resources.files("glie.encoders") / REDUCTION) as path:
         matrix = read_reduction(path, whole.revision)
-    return TextEncoder(whole.model, name="minilm", reduction=matrix)
+    return whole.reduced(matrix, "minilm")

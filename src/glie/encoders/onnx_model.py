@@ -92,6 +92,10 @@ class OnnxModel:
         """The tokens of each text, without special ones."""
         return [e.ids for e in self._tokenizer.encode_batch(texts, add_special_tokens=False)]
 
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Where each of these tokens begins and ends in the text."""
+        return list(self._tokenizer.encode(text, add_special_tokens=False).offsets)
+
     def states(self, tokens: Ints, mask: Ints) -> Floats:
         """The last hidden states of rows of tokens."""
         given = {

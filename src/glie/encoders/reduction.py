@@ -50,3 +50,12 @@ def read_reduction(path: Path, revision: str) -> Floats:
             "this encoder"
         )
     return np.asarray(matrix, dtype=np.float32)
+
+
+def check_width(matrix: Floats, width: int, name: str) -> None:
+    """Raise unless the matrix takes vectors of that many dimensions."""
+    if len(matrix) != width:
+        raise EncoderError(
+            f"{name}: a reduction of {len(matrix)} dimensions for vectors of {width}; give the "
+            "one that was fitted for this encoder"
+        )

@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from glie.encoders.base import Floats
+from glie.encoders.content import checked_texts, text_of
+from glie.encoders.reduction import check_width
 from glie.errors import EncoderError, InputError
 
 WINDOW = 192  # tokens seen at once, special ones included; MiniLM was trained on short texts
@@ -30,6 +32,9 @@ class TextModel(Protocol):
 
     def tokenize(self, texts: list[str]) -> list[list[int]]:
         """The tokens of each text, without special ones."""
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Where each of these tokens begins and ends in the text."""
 
     def states(self, tokens: Ints, mask: Ints) -> Floats:
         """The last hidden states (B, T, H) of rows of tokens (B, T); mask is 0 where padded."""
@@ -56,11 +61,12 @@ class TextEncoder:
         if self._body < 1:
             raise EncoderError(f"{name}: no room for text in the {model.positions} tokens it takes")
         width = self._forward(model.tokenize(["a"])).shape[-1]  # what cannot run fails here
-        if reduction is not None and len(reduction) != width:
-            raise EncoderError(
-                f"{name}: a reduction of {len(reduction)} dimensions for hidden states of {width}; "
-                "give the one that was fitted for this encoder"
-            )
+        if reduction is not None:
+            check_width(reduction, width, name)
+
+    def reduced(self, matrix: Floats, name: str) -> TextEncoder:
+        """The same, with vectors that a (H, D) matrix takes to fewer dimensions."""
+        return TextEncoder(self.model, name=name, reduction=matrix)
 
     @property
     def revision(self) -> str:
@@ -72,18 +78,18 @@ class TextEncoder:
 
     def encode_pages(self, pages: Sequence[Any]) -> list[Floats]:
         """One array a page: a text, an image (read by OCR), or a glie.documents page."""
-        return self._encode([_text_of(page, i) for i, page in enumerate(pages)], "page")
+        return self._encode([text_of(page, i) for i, page in enumerate(pages)], "page")
 
     def encode_queries(self, texts: Sequence[str]) -> list[Floats]:
         """One array a question."""
-        if isinstance(texts, str):
-            raise InputError("encode_queries: expected a list of texts, found a single string")
-        return self._encode(list(texts), "query")
+        return self._encode(texts, "query")
 
-    def _encode(self, texts: list[str], kind: str) -> list[Floats]:
-        for i, text in enumerate(texts):
-            if not isinstance(text, str) or not text.strip():
-                raise InputError(f"{kind} {i}: no text to encode (found {text!r:.40})")
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Where each vector of a text, a page's or a question's, begins and ends in it."""
+        return self.model.spans(text)
+
+    def _encode(self, given: Sequence[str], kind: str) -> list[Floats]:
+        texts = checked_texts(given, kind)
         tokens = self.model.tokenize(texts) if texts else []
         for i, ids in enumerate(tokens):
             if not ids:
@@ -148,23 +154,3 @@ def _batches(windows: list[_Window]) -> Iterator[list[int]]:
         size = max(1, TOKENS_PER_BATCH // len(windows[order[at]].tokens))
         yield order[at : at + size]
         at += size
-
-
-def _text_of(page: Any, position: int) -> str:
-    if isinstance(page, str):
-        return page
-    if hasattr(page, "text"):
-        if not page.text.strip():
-            raise InputError(
-                f"page {getattr(page, 'id', position)!r}: it has no text, and a text encoder "
-                'cannot see; install "glie[ocr]" to read its picture'
-            )
-        return str(page.text)
-    if hasattr(page, "convert"):  # a Pillow image
-        from glie.documents import read_image
-
-        return read_image(page.convert("RGB"))[0]
-    raise InputError(
-        f"page {position}: expected a text, an image or a page of glie.documents, found "
-        f"{type(page).__name__}"
-    )

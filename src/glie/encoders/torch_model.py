@@ -8,7 +8,7 @@ import numpy as np
 
 from glie.encoders.base import Floats
 from glie.encoders.files import digest_of
-from glie.encoders.quiet import without_bars
+from glie.encoders.loading import quietly
 from glie.encoders.text import WINDOW, Ints, framing
 from glie.errors import EncoderError, MissingExtraError
 
@@ -26,7 +26,7 @@ class TorchModel:
             [*folder.glob("*.safetensors"), *folder.glob("tokenizer*")]
         )
         try:
-            with without_bars():
+            with quietly():
                 self._tokenizer = transformers.AutoTokenizer.from_pretrained(
                     folder, local_files_only=True, use_fast=True, trust_remote_code=False
                 )
@@ -50,6 +50,11 @@ class TorchModel:
         """The tokens of each text, without special ones."""
         found: list[list[int]] = self._tokenizer(texts, add_special_tokens=False)["input_ids"]
         return found
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Where each of these tokens begins and ends in the text."""
+        tokens = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        return [(int(start), int(end)) for start, end in tokens["offset_mapping"]]
 
     def states(self, tokens: Ints, mask: Ints) -> Floats:
         """The last hidden states of rows of tokens."""

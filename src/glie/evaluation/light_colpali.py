@@ -31,17 +31,15 @@ from glie.baselines import merge, merge_labels
 from glie.codec.anchors import anchor
 from glie.codec.codes import Codes
 from glie.codec.config import CodecConfig
-from glie.encoders.quiet import without_bars
+from glie.encoders.retrieval_model import RetrievalModel
 from glie.errors import DatasetError, EncoderError, InputError, MissingExtraError
 from glie.evaluation.datasets import Dataset, Picture, left_out
 from glie.evaluation.encoded import Encoded
 from glie.pages import Floats, Pages
 
 if TYPE_CHECKING:
-    from PIL.Image import Image
     from torch import Tensor
 
-MODELS = {"colpali": "ColPaliForRetrieval", "colqwen2": "ColQwen2ForRetrieval"}
 NOTES = "light-colpali.json"
 WEIGHTS = "adapter_model.safetensors"
 ITEMS_PER_PASS = 8  # images or questions encoded at once
@@ -126,19 +124,10 @@ def image_pairs(dataset: Dataset | Encoded) -> tuple[list[Pair], list[str]]:
     return pairs, said
 
 
-def _opened(page: Any) -> Image:
-    """A page's picture, in three colours, whether it is open already, stored, or a path."""
-    if hasattr(page, "convert"):
-        return page.convert("RGB")  # type: ignore[no-any-return]
-    stored = page if isinstance(page, Picture) else Picture(str(page), Path(page).read_bytes, "")
-    return stored.open()
-
-
-class LightColPali:
+class LightColPali(RetrievalModel):
     """A ColPali or ColQwen2 model of `transformers`, as it is or with an adapter from `save`.
 
-    `model` is a folder, or a name on the Hugging Face Hub. Vectors are those that the model's
-    attention mask keeps: the image's, and those of the prompt around it.
+    `model` is a folder, or a name on the Hugging Face Hub.
     """
 
     def __init__(
@@ -149,15 +138,11 @@ class LightColPali:
         device: str | None = None,
     ) -> None:
         check_ready()
-        import torch
-
-        self.name = os.fspath(model)
-        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        super().__init__(model, device)
         self.notes: dict[str, Any] = {}  # of its fine-tuning
-        self.model, self._processor = _loaded(self.name)
         if adapter is not None:
             self.model, self.notes = _with_adapter(self.model, Path(adapter))
-        self.model.to(self.device).eval()
+            self.model.to(self.device).eval()
 
     @property
     def k(self) -> int | None:
@@ -194,20 +179,6 @@ class LightColPali:
                 vectors, real = vectors_of(items[at : at + ITEMS_PER_PASS])
             found += [rows[mine].cpu().numpy() for rows, mine in zip(vectors, real, strict=True)]
         return found
-
-    def page_vectors(self, pages: Sequence[Any]) -> tuple[Tensor, Tensor]:
-        """(B, N, D) vectors of page images, and the (B, N) mask of those that are not padding."""
-        images = [_opened(page) for page in pages]
-        return self._vectors(self._processor.process_images(images=images))
-
-    def query_vectors(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """(B, m, D) vectors of questions, and the (B, m) mask of those that are not padding."""
-        return self._vectors(self._processor.process_queries(text=list(texts)))
-
-    def _vectors(self, inputs: Any) -> tuple[Tensor, Tensor]:
-        # labels are for generating text
-        given = {name: value.to(self.device) for name, value in inputs.items() if name != "labels"}
-        return self.model(**given).embeddings.float(), given["attention_mask"].bool()
 
     def scores(self, questions: Sequence[str], pages: Sequence[Any], k: int) -> Tensor:
         """(Q, P) MaxSim of questions over merged pages, with gradients through the means."""
@@ -371,38 +342,6 @@ def check_place(folder: Path) -> None:
         raise EncoderError(f"{folder}: cannot be written: {error.strerror}") from None
     if names and NOTES not in names:
         raise EncoderError(f"{folder}: not empty and not an adapter; choose another name")
-
-
-def _loaded(name: str) -> tuple[Any, Any]:
-    """The model and its processor; weights are safetensors, and no code comes with them."""
-    import transformers
-
-    local = Path(name).is_dir()
-    if local and (Path(name) / "adapter_config.json").exists():
-        raise EncoderError(
-            f"{name}: an adapter, not a model; give the model that it is for, or a checkpoint "
-            "that it is merged into (on the Hub, their names end in -hf)"
-        )
-    options = {"local_files_only": local, "trust_remote_code": False}
-    try:
-        with without_bars():
-            kind = transformers.AutoConfig.from_pretrained(name, **options).model_type
-            if kind not in MODELS:
-                raise EncoderError(f"{name}: a {kind} model, expected {' or '.join(MODELS)}")
-            # where torchvision is missing, images are prepared by Pillow
-            processor = transformers.AutoProcessor.from_pretrained(name, **options)
-            model = getattr(transformers, MODELS[kind]).from_pretrained(
-                name, use_safetensors=True, **options
-            )
-    except EncoderError:
-        raise
-    except Exception as error:  # a damaged file makes each format's reader raise its own
-        reason = str(error).strip().split("\n")[0]
-        raise EncoderError(
-            f"{name}: not a transformers ColPali or ColQwen2 model with its processor and "
-            f"safetensors weights: {reason}"
-        ) from None
-    return model, processor
 
 
 def _with_lora(model: Any, settings: FineTuning) -> Any:

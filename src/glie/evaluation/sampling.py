@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from glie.documents import find_documents, read_document
+from glie.documents import TEXT, DocumentPage, find_documents, read_document
 from glie.errors import DatasetError, DocumentError
 from glie.evaluation import cache, vidore
-from glie.evaluation.datasets import CORPUS, Dataset, load_pages
+from glie.evaluation.datasets import CORPUS, Dataset, Picture, load_pages
 from glie.evaluation.encoded import Encoded
 from glie.evaluation.vectors import read_corpora
 from glie.geometry import drawn_from
@@ -61,18 +64,21 @@ def _is_set(path: Path) -> bool:
 
 
 def _documents(path: Path, most: int, rng: np.random.Generator) -> Dataset:
-    """The texts of documents, read in random order until there are enough."""
+    """Pages of documents, text and picture, read in random order until there are enough."""
     found = find_documents([path])
     texts: dict[str, str] = {}
+    images: dict[str, Picture] = {}
     warnings: list[str] = []
     for number in rng.permutation(len(found)).tolist():
         try:
-            pages, problems = read_document(found[number])
+            pages, problems = read_document(found[number], ocr=False)
         except DocumentError as error:
             warnings.append(str(error))
             continue
         warnings += problems
-        texts |= {page.id: page.text for page in pages if page.origin in ("text", "ocr")}
+        if found[number].path.suffix.lower() not in TEXT:
+            images |= _pictures(pages)
+        texts |= {page.id: page.text for page in pages if page.text or page.id in images}
         if len(texts) >= most:
             break
     if not texts:
@@ -80,4 +86,19 @@ def _documents(path: Path, most: int, rng: np.random.Generator) -> Dataset:
             f"{path}: no pages in it; expected an .npz file of page vectors, a set (corpus.jsonl), "
             "a folder of cached vectors, or documents"
         )
-    return Dataset(path.resolve().name, texts, {}, {}, warnings=tuple(warnings))
+    return Dataset(path.resolve().name, texts, {}, {}, images=images, warnings=tuple(warnings))
+
+
+def _pictures(pages: Sequence[DocumentPage]) -> dict[str, Picture]:
+    """The pages of one file as pictures, drawn when asked for."""
+    digest = hashlib.sha256(pages[0].path.read_bytes()).hexdigest()
+    return {
+        page.id: Picture(page.id, partial(_drawn, page), f"{digest}#{page.number}")
+        for page in pages
+    }
+
+
+def _drawn(page: DocumentPage) -> bytes:
+    file = io.BytesIO()
+    page.image().save(file, "PNG", compress_level=1)
+    return file.getvalue()

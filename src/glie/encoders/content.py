@@ -1,0 +1,60 @@
+"""What an encoder is given of a page: its text or its picture."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from glie.documents import open_picture, read_image
+from glie.errors import InputError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+
+def text_of(page: Any, position: int) -> str:
+    """The text of a page: of one that is a text, an image (read by OCR), or of glie.documents."""
+    if isinstance(page, str):
+        return page
+    if hasattr(page, "text"):
+        if not page.text.strip():
+            raise InputError(
+                f"page {getattr(page, 'id', position)!r}: it has no text, and a text encoder "
+                'cannot see; install "glie[ocr]" to read its picture'
+            )
+        return str(page.text)
+    if hasattr(page, "convert"):  # a Pillow image
+        return read_image(page.convert("RGB"))[0]
+    raise InputError(
+        f"page {position}: expected a text, an image or a page of glie.documents, found "
+        f"{type(page).__name__}"
+    )
+
+
+def picture_of(page: Any, position: int) -> Image:
+    """The picture of a page, in three colours: of one that is an image, the path of one, stored
+    as one, or of glie.documents."""
+    if isinstance(page, str | os.PathLike):
+        return open_picture(Path(page), os.fspath(page))
+    if hasattr(page, "convert"):  # a Pillow image
+        return page.convert("RGB")  # type: ignore[no-any-return]
+    if hasattr(page, "image"):
+        return page.image()  # type: ignore[no-any-return]
+    if hasattr(page, "open"):
+        return page.open()  # type: ignore[no-any-return]
+    raise InputError(
+        f"page {position}: expected an image, the path of one or a page of glie.documents, found "
+        f"{type(page).__name__}"
+    )
+
+
+def checked_texts(texts: Sequence[Any], kind: str) -> list[str]:
+    """The texts, none of which is empty."""
+    if isinstance(texts, str):
+        raise InputError("encode_queries: expected a list of texts, found a single string")
+    for i, text in enumerate(texts):
+        if not isinstance(text, str) or not text.strip():
+            raise InputError(f"{kind} {i}: no text to encode (found {text!r:.40})")
+    return list(texts)
