@@ -24,6 +24,7 @@ from glie.integrations import mcp
 from glie.integrations.mcp import make_server
 from tests.conftest import make_arrays
 from tests.integrations.conftest import CAPITAL, HOLIDAY, LONG, Library
+from tests.test_documents import make_pdf
 
 GLIE = Path(sys.executable).with_name("glie")
 
@@ -213,6 +214,7 @@ def test_only_what_was_indexed_is_read(made: Library, tmp_path: Path, encoder: E
     """A path in the metadata is no leave to read the file, nor is a page of another size."""
     secret = tmp_path / "secret.txt"
     secret.write_text("the password is swordfish")
+    drawn = make_pdf(tmp_path / "secret.pdf", ["the password is swordfish"])
     index = glie.Index.create(tmp_path / "other.glie", glie.Codec(k=2))
     known = glie.Index.open(made.path).metadata("staff.pdf#1")
     lies = [
@@ -220,6 +222,7 @@ def test_only_what_was_indexed_is_read(made: Library, tmp_path: Path, encoder: E
         {"document": "secret.txt", "page": 1, "path": str(secret), "digest": known["digest"]},
         {"document": "secret.txt", "page": 1, "path": str(secret), "digest": None},
         {"document": "secret.txt", "page": 1, "path": [str(secret)], "digest": ""},
+        {"document": "secret.pdf", "page": 1, "path": str(drawn)},
         {**known, "page": 7},
         {**known, "page": "1"},
         {},
@@ -230,7 +233,7 @@ def test_only_what_was_indexed_is_read(made: Library, tmp_path: Path, encoder: E
     for show in ("auto", "text", "image"):
         for name in names:
             assert "swordfish" not in failure(server, "read_page", page=name, show=show)
-        found = call(server, "search", question="password", top=7, show=show)
+        found = call(server, "search", question="password", top=len(lies), show=show)
         assert sorted(page["id"] for page in found) == names
         assert {page["text"] for page in found} == {""}
         assert all(page["note"] for page in found)
@@ -258,6 +261,8 @@ def test_a_file_that_has_changed(made: Library, tmp_path: Path, encoder: Encoder
     # what is indexed while it serves is there at once
     (documents / "log.txt").write_text("Seal colonies of the north")
     ingest(glie.Index.open(folder), encoder, [documents / "log.txt"])
+    (facts,) = call(server, "read_page", page="log.txt#1")
+    assert facts["text"].strip() == "Seal colonies of the north"
     found = call(server, "search", question="seals", show="text")
     texts = {page["id"]: page["text"] for page in found}
     assert texts["log.txt#1"].strip() == "Seal colonies of the north"
