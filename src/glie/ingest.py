@@ -217,6 +217,12 @@ def pages_of(index: Index, names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(ids))
 
 
+def file_digest(path: Path) -> str:
+    """What tells versions of one file apart: the first 64 bits of its SHA-256."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+
+
 def _named_apart(found: list[FoundDocument], known: dict[str, _Known]) -> list[FoundDocument]:
     """Names as they are, or as the index already has them, or with the folder above them where
     another file in the index has the name (unless that is gone: then this is it, moved)."""
@@ -257,9 +263,7 @@ def _read(
 ) -> _Ready | None:
     """The document's pages that have text; None when it is unchanged or cannot be read."""
     try:
-        with open(document.path, "rb") as file:
-            # the first 64 bits tell versions of one file apart
-            digest = hashlib.file_digest(file, "sha256").hexdigest()[:16]
+        digest = file_digest(document.path)
         same = (
             known is not None
             and (known.digest, known.path) == (digest, str(document.path))

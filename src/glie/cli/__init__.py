@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import glie
-from glie.cli import fit, indexes, light_colpali, measure, search
+from glie.cli import fit, indexes, light_colpali, measure, search, serve
 from glie.errors import GlieError
 from glie.terminal import fail
 
@@ -19,6 +19,7 @@ VERBS = (
     indexes.index,
     indexes.add,
     search.search,
+    serve.serve,
     indexes.delete,
     indexes.compact,
     indexes.shrink,

@@ -11,12 +11,20 @@ import numpy.typing as npt
 from glie.errors import EncoderError
 
 Floats = npt.NDArray[np.float32]
+Span = tuple[int, int]
+Box = tuple[float, float, float, float]
 
 
 class Encoder(Protocol):
     """Anything with these can fill and ask an index.
 
     One that looks at pages instead of reading their text has an attribute `reads = "image"`.
+
+    One that can say where its vectors come from, so that people can be shown why a page matched,
+    has `spans(text)`: for each vector of a text the characters (start, end) that it stands for.
+    One that looks at pages has `boxes(page)` besides: for each vector of a page its part of the
+    picture, (left, top, right, bottom) as fractions from the top left. None stands for a vector of
+    no place, such as an instruction's.
     """
 
     @property
