@@ -30,16 +30,25 @@ ROOMS: dict[str, set[str]] = {
     "encoders": {"errors", "pages", "kernels", "documents"},
     "snippet": set(),
     "ingest": {"errors", "pages", "codec", "documents", "encoders", "index"},
+    "asking": {"errors", "documents", "encoders", "ingest", "index", "search"},
+    "integrations": {
+        *("errors", "pages", "codec", "documents", "encoders", "ingest", "index", "asking"),
+        *("wording", ""),
+    },
     "evaluation": {
         *("errors", "pages", "geometry", "kernels", "codec", "search", "index", "encoders"),
         *("baselines", "documents", "wording"),
         "training",  # the fits that are measured, and the losses of a rival
     },
     "training": {"errors", "pages", "kernels", "codec", "search", "evaluation"},
+    "server": {
+        *("errors", "pages", "codec", "documents", "encoders", "ingest", "index", "search"),
+        *("asking", "snippet", "wording", "geometry", "planning", ""),
+    },
     "terminal": {"geometry", "snippet", "ingest", "training", "evaluation", "wording", ""},
     "cli": {
         *("errors", "documents", "encoders", "snippet", "ingest", "evaluation", "terminal", ""),
-        *("codec", "search", "training", "wording", "planning"),
+        *("codec", "search", "training", "wording", "planning", "asking", "integrations", "server"),
     },
 }
 

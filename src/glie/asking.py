@@ -14,7 +14,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from glie.documents import DocumentPage, ocr_available, page_text, scanned_text, small_picture
+from glie.documents import (
+    DocumentPage,
+    ocr_available,
+    page_text,
+    picture_kind,
+    scanned_text,
+    small_picture,
+)
 from glie.encoders import Encoder, load_encoder
 from glie.errors import GlieError, InputError
 from glie.index.index import Index
@@ -155,16 +162,22 @@ def why_no_text(metadata: Mapping[str, Any]) -> str:
     return f"its file is gone: {path}" if path and not Path(path).exists() else "no text"
 
 
-def picture_of(index: Index, page_id: str) -> bytes | None:
-    """A page as a small picture: as it was kept in the index or, a WebP, drawn from its file. None
-    where there is neither."""
-    kept = index.image(page_id)
-    if kept is not None:
-        return kept
-    metadata = index.metadata(page_id)
+class Picture(NamedTuple):
+    """An image file, and what kind it is, like image/webp."""
+
+    data: bytes
+    kind: str
+
+
+def picture_of(index: Index, page_id: str, *, draw: bool = True) -> Picture | None:
+    """A page as a small picture: as it was kept in the index or, unless `draw` is false, drawn
+    from its file. None where there is neither."""
+    data, metadata = index.image(page_id), index.metadata(page_id)
     try:
-        path, number = Path(metadata["path"]), int(metadata["page"])
-        return small_picture(DocumentPage(path.name, number, path, "", "none"))
+        if data is None and draw:
+            path, number = Path(metadata["path"]), int(metadata["page"])
+            data = small_picture(DocumentPage(path.name, number, path, "", "none"))
+        return None if data is None else Picture(data, picture_kind(data, page_id))
     except (KeyError, TypeError, ValueError, IndexError, OSError, GlieError):
         return None
 
@@ -175,7 +188,7 @@ def as_indexed(metadata: Mapping[str, Any]) -> bool:
     try:
         path = Path(metadata["path"])
         at = path.stat()
-        return _digest(path, at.st_mtime_ns, at.st_size) == metadata["digest"]
+        return _digest(path, at.st_mtime_ns, at.st_size) == str(metadata["digest"])
     except (KeyError, TypeError, ValueError, OSError):
         return False
 

@@ -22,6 +22,7 @@ from glie.errors import DocumentError, MissingExtraError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+    from PIL.ImageFile import ImageFile
 
 PDF = {".pdf"}
 IMAGES = {".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp"}
@@ -197,16 +198,6 @@ def page_text(path: Path, number: int) -> str:
             raise DocumentError(f"{path.name}, page {number}: cannot be read: {error}") from None
 
 
-@functools.lru_cache(maxsize=256)
-def _scanned_text(path: Path, number: int, changed: int) -> str:
-    return picture_text(_render(path, number, OCR_PIXELS))
-
-
-def scanned_text(path: Path, number: int) -> str:
-    """The text of one page again, by OCR, which takes a second: the last few are remembered."""
-    return _scanned_text(path, number, path.stat().st_mtime_ns)
-
-
 def count_pages(document: FoundDocument) -> int:
     """How many pages a file has; raises DocumentError when it cannot be read."""
     kind = document.path.suffix.lower()
@@ -216,6 +207,16 @@ def count_pages(document: FoundDocument) -> int:
         with _opened_pdf(document.path, document.name) as pdf:
             return len(pdf)
     return _frames(document)
+
+
+@functools.lru_cache(maxsize=256)
+def _scanned_text(path: Path, number: int, changed: int) -> str:
+    return picture_text(_render(path, number, OCR_PIXELS))
+
+
+def scanned_text(path: Path, number: int) -> str:
+    """The text of one page again, by OCR, which takes a second: the last few are remembered."""
+    return _scanned_text(path, number, path.stat().st_mtime_ns)
 
 
 def _has_text(text: str) -> bool:
@@ -405,12 +406,24 @@ def _frames(document: FoundDocument) -> int:
 
 def check_picture(data: bytes, name: str) -> None:
     """Refuse what is no image, or is seen to be damaged without decoding it."""
+    with _picture(data, name) as image:
+        image.verify()
+
+
+def picture_kind(data: bytes, name: str) -> str:
+    """The kind of an image file, like image/webp."""
+    with _picture(data, name) as image:
+        return str(image.get_format_mimetype())
+
+
+@contextlib.contextmanager
+def _picture(data: bytes, name: str) -> Iterator[ImageFile]:
     try:
         from PIL import Image
     except ImportError:
         raise MissingExtraError("reading images", "documents") from None
     with _pillow_errors(name), Image.open(io.BytesIO(data)) as image:
-        image.verify()
+        yield image
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ VERBS = (
     indexes.add,
     search.search,
     serve.serve,
+    serve.mcp,
     indexes.delete,
     indexes.compact,
     indexes.shrink,

@@ -138,6 +138,11 @@ class Index:
         return self._state.manifest.dim
 
     @property
+    def generation(self) -> int:
+        """How many changes were committed before what this shows."""
+        return self._state.manifest.generation
+
+    @property
     def ids(self) -> list[str]:
         """The live ids, in the order of insertion."""
         return list(self._state.positions)

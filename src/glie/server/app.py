@@ -151,8 +151,8 @@ def create_app(
     def info() -> schemas.Info:
         """What the index holds and what it weighs."""
         index = library.index
-        facts = dataclasses.asdict(index.info())
-        lean, pages = index.info().lean_bytes, facts["pages"]
+        measured = index.info()
+        facts, lean, pages = dataclasses.asdict(measured), measured.lean_bytes, measured.pages
         known = {name: value for name, value in facts.items() if name in schemas.Info.model_fields}
         return schemas.Info(
             **known
@@ -374,7 +374,7 @@ def _add_pages(app: FastAPI, library: Library, limits: Limits) -> None:
         if not library.has_picture(index, id):
             raise NotShownError(f"page {id!r} has no picture")
         # an id may come to mean another page, but not of the same file
-        tag = f'"{metadata.get("digest", index.info().generation)}-{metadata.get("page")}-{size}"'
+        tag = f'"{metadata.get("digest", index.generation)}-{metadata.get("page")}-{size}"'
         headers = {"etag": tag, "cache-control": "private, max-age=60"}
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers=headers)
@@ -412,6 +412,7 @@ def _add_pages(app: FastAPI, library: Library, limits: Limits) -> None:
             words=[
                 schemas.Word(
                     text=word.text,
+                    common=word.common,
                     start=word.start,
                     end=word.end,
                     score=word.score,
@@ -522,6 +523,12 @@ def _add_documents(
             return StreamingResponse(_told(work), media_type=NDJSON)
         return JSONResponse(work(), 201)
 
+    @app.get("/documents/{id:path}", tags=["documents"], responses=problems(404))
+    def document(id: str) -> schemas.DocumentPages:
+        """A document and the ids of its pages, in order."""
+        found = library.document(id)
+        return schemas.DocumentPages(name=id, uploaded=found.uploaded, pages=found.ids)
+
     @app.delete("/documents/{id:path}", tags=["documents"], responses=problems(404, 409))
     def delete(id: str) -> schemas.Deleted:
         """Delete a document from the index. Its file is deleted if it was uploaded, and left where
@@ -576,7 +583,7 @@ def _add_measurements(app: FastAPI, library: Library, surveyor: Surveyor) -> Non
             state=survey.state,
             doing=survey.doing,
             share=survey.share,
-            stale=survey.state == "done" and survey.generation != library.index.info().generation,
+            stale=survey.state == "done" and survey.generation != library.index.generation,
             sampled=survey.sampled,
             budgets=[schemas.Budget(**dataclasses.asdict(row)) for row in survey.budgets],
             current=schemas.Budget(**dataclasses.asdict(survey.current))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import string
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
@@ -16,6 +17,7 @@ import numpy.typing as npt
 
 from glie.documents import Word
 from glie.encoders.base import Box, Span
+from glie.snippet import COMMON
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -45,6 +47,7 @@ class WordHeat(NamedTuple):
     """A word of the question, what it adds to the page's score, and where that comes from."""
 
     text: str
+    common: bool  # one that stands in every question
     start: int
     end: int
     score: float
@@ -111,7 +114,9 @@ def heat(
         score = float(similar[rows].max(axis=1).sum())
         here = np.full(len(places.places), -1.0, np.float32)
         np.maximum.at(here, places.of_vector[placed], similar[rows][:, placed].max(axis=0))
-        found.append(WordHeat(question[start:end], start, end, score, _warmest(here)))
+        text = question[start:end].strip(string.punctuation) or question[start:end]
+        common = text.lower() in COMMON
+        found.append(WordHeat(text, common, start, end, score, _warmest(here)))
     return found
 
 

@@ -104,6 +104,7 @@ class Word(Model):
     """A word of the question."""
 
     text: str
+    common: bool = Field(description="Whether it stands in every question, like `the`.")
     start: int
     end: int
     score: float = Field(description="What it adds to the score of the page.")
@@ -133,6 +134,14 @@ class Document(Model):
     pages: int
     first: str = Field(description="The id of its first page.")
     uploaded: bool
+
+
+class DocumentPages(Model):
+    """A document and the ids of its pages."""
+
+    name: str = Field(examples=["reports/annual-report-2023.pdf"])
+    uploaded: bool
+    pages: list[str] = Field(examples=[[PAGE_ID]])
 
 
 class Documents(Model):

@@ -48,7 +48,7 @@ class Surveyor:
 
     def start(self) -> Survey:
         """Begin one, unless one is being made or is there already."""
-        generation = self._library.index.info().generation
+        generation = self._library.index.generation
         with self._lock:
             made = self.survey.state == "done" and self.survey.generation == generation
             if not made and self.survey.state != "running":

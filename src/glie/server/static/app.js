@@ -303,7 +303,7 @@ async function showHeat() {
   }
   if (heat.kind === "spans" && !shown.page.picture) layOut(heat);
   $("words").replaceChildren(...heat.words.map((word, number) => h("button", {
-    type: "button", "aria-pressed": "false", style: { "--word": colour(number) },
+    type: "button", class: word.common ? "common" : null, "aria-pressed": "false", style: { "--word": colour(number) },
     "aria-label": `${word.text}: adds ${word.score.toFixed(2)} to the score`,
     onpointerenter: (event) => event.pointerType === "mouse" && light(number),
     onpointerleave: (event) => event.pointerType === "mouse" && light(shown.pinned),
@@ -332,8 +332,9 @@ function light(active, move = false) {
   if (!heat || heat.kind === "none") return;
   [...$("words").children].forEach((button, number) => button.setAttribute("aria-pressed", String(number === active)));
   const warm = [];
+  const some = heat.words.some((word) => !word.common);  // words that say something
   heat.words.forEach((word, number) => {
-    if (active !== null && number !== active) return;
+    if (active !== null ? number !== active : word.common && some) return;
     const chosen = active === null ? word.warm.filter((one) => one.heat > .5).slice(0, 3) : word.warm;
     for (const one of chosen) warm.push({ ...one, colour: colour(number) });
   });
@@ -359,10 +360,21 @@ function light(active, move = false) {
   $("why-note").textContent = active === null ? (page.note ?? "Each word is marked where it found most. Point at one, or focus it, to see it alone.") : "";
   const word = active === null ? null : heat.words[active];
   $("found").style.setProperty("--word", active === null ? "" : colour(active));
-  $("found").replaceChildren(...(word?.warm ?? []).slice(0, 6).map((one) => h("li", {},
-    h("b", {}, heat.labels[one.place] || `patch ${one.place + 1}`),
+  $("found").replaceChildren(...distinct(word?.warm ?? [], heat.labels).slice(0, 6).map((one) => h("li", {},
+    h("b", {}, one.label, one.times > 1 ? h("small", {}, ` × ${one.times}`) : null),
     h("span", { class: "meter" }, h("i", { style: { width: `${Math.max(0, 100 * one.similarity)}%` } })),
     h("small", { title: "cosine" }, one.similarity.toFixed(2)))));
+}
+
+// The words of the page that a word of the question found, each once.
+function distinct(warm, labels) {
+  const found = new Map();
+  for (const one of warm) {
+    const label = labels[one.place].replace(/^[^\p{L}\p{N}]+|[^\p{L}\p{N}]+$/gu, "").toLowerCase() || labels[one.place] || `patch ${one.place + 1}`;
+    if (found.has(label)) found.get(label).times += 1;
+    else found.set(label, { label, similarity: one.similarity, times: 1 });
+  }
+  return [...found.values()];
 }
 
 function bringIntoView(warm) {
@@ -640,15 +652,9 @@ function showGeometry(id) {
 }
 
 async function pickPages(current, id) {
-  const wanted = [];
-  let next = current.first;  // its pages, as they follow each other
-  $("pick-page").replaceChildren(h("option", { value: id, selected: true }, id.split("#").at(-1)));
-  const first = await api(pagePath(next)).catch(() => null);
-  if (!first || !/#\d+$/.test(current.first)) return;
-  const base = current.first.replace(/\d+$/, "");
-  const start = Number(current.first.slice(base.length));
-  for (let n = 0; n < current.pages; n += 1) wanted.push(start + n);
-  $("pick-page").replaceChildren(...wanted.map((n) => h("option", { value: `${base}${n}`, selected: `${base}${n}` === id }, String(n))));
+  const { pages } = await api(`/documents/${encodeURIComponent(current.name)}`);
+  const number = (one) => one.startsWith(`${current.name}#`) ? one.slice(current.name.length + 1) : one;
+  $("pick-page").replaceChildren(...pages.map((one) => h("option", { value: one, selected: one === id }, number(one))));
 }
 $("pick-document").addEventListener("change", (event) => go({ page: documents.find((d) => d.name === event.target.value).first }, { replace: true }));
 $("pick-page").addEventListener("change", (event) => go({ page: event.target.value }, { replace: true }));

@@ -1,0 +1,1 @@
+"""glie inside other libraries: a file a host, which only its own module imports."""

@@ -1,0 +1,106 @@
+"""A Haystack retriever over an index.
+
+pipeline.add_component("retriever", GlieRetriever("reports.glie", top_k=5))
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+
+from glie.asking import AnyEncoder, Asker, FoundPage, Where
+from glie.errors import InputError, MissingExtraError
+from glie.index.index import Index
+
+try:
+    from haystack import Document, component, default_from_dict, default_to_dict
+    from haystack.utils.filters import document_matches_filter
+except ImportError:
+    raise MissingExtraError("the Haystack retriever", "haystack") from None
+
+
+@component
+class GlieRetriever:
+    """The pages of an index that answer a question, as Haystack documents.
+
+    `index` is the folder of an index, or an open glie.Index. Questions are encoded by the encoder
+    that made it, or by `encoder`: one of glie's, its name, or a function of a list of texts (which
+    cannot be saved with the pipeline). `filters` are Haystack's own, over `meta`; those given for
+    one question stand in for those given here.
+
+    A document has the page's id, its text (read by OCR where it was indexed so), its metadata and
+    its score.
+    """
+
+    def __init__(
+        self,
+        index: Index | str | os.PathLike[str],
+        encoder: AnyEncoder | None = None,
+        top_k: int = 10,
+        filters: dict[str, Any] | None = None,
+        shortlist: int | None = None,
+    ) -> None:
+        self.encoder = encoder
+        self.top_k = top_k
+        self.filters = filters
+        self.shortlist = shortlist
+        self._asker = Asker(index, encoder)
+
+    def warm_up(self) -> None:
+        """Load the encoder."""
+        self._asker.warm_up()
+
+    @component.output_types(documents=list[Document])
+    def run(
+        self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None
+    ) -> dict[str, list[Document]]:
+        """The best pages for a question."""
+        filters = self.filters if filters is None else filters
+        answers = self._asker.ask(
+            query,
+            self.top_k if top_k is None else top_k,
+            where=_matching(filters) if filters else None,
+            shortlist=self.shortlist,
+        )
+        return {"documents": [_document(page) for page in answers.pages]}
+
+    @component.output_types(documents=list[Document])
+    async def run_async(
+        self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None
+    ) -> dict[str, list[Document]]:
+        """The best pages for a question, found in a thread."""
+        return await asyncio.to_thread(self.run, query, filters, top_k)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings: the index as its path, an encoder as its name."""
+        name = getattr(self.encoder, "name", self.encoder)
+        if name is not None and not isinstance(name, (str, os.PathLike)):
+            raise InputError(
+                "encoder: a function cannot be saved with a pipeline; name an encoder, or leave "
+                "it to the index"
+            )
+        return default_to_dict(
+            self,
+            index=str(self._asker.index.path),
+            encoder=None if name is None else os.fspath(name),
+            top_k=self.top_k,
+            filters=self.filters,
+            shortlist=self.shortlist,
+        )
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> GlieRetriever:
+        """A retriever of saved settings."""
+        return default_from_dict(cls, data)
+
+
+def _matching(filters: dict[str, Any]) -> Where:
+    """Haystack's filters as a function, by its own reading of them."""
+    return lambda page_id, metadata: document_matches_filter(
+        filters, Document(id=page_id, meta=metadata)
+    )
+
+
+def _document(page: FoundPage) -> Document:
+    return Document(id=page.id, content=page.text(ocr=True), meta=page.metadata, score=page.score)

@@ -1,0 +1,82 @@
+"""A LangChain retriever over an index.
+
+retriever = GlieRetriever(index="reports.glie", top=5)
+documents = retriever.invoke("capital expenditure in 2018")
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from glie.asking import Asker, FoundPage, Where
+from glie.errors import MissingExtraError
+from glie.index.index import Index
+
+try:
+    from langchain_core.callbacks import CallbackManagerForRetrieverRun
+    from langchain_core.documents import Document
+    from langchain_core.retrievers import BaseRetriever
+    from pydantic import PrivateAttr
+except ImportError:
+    raise MissingExtraError("the LangChain retriever", "langchain") from None
+
+
+class GlieRetriever(BaseRetriever):
+    """The pages of an index that answer a question, as LangChain documents.
+
+    `index` is the folder of an index, or an open glie.Index. Questions are encoded by the encoder
+    that made it, or by `encoder`: one of glie's, its name, or a function of a list of texts.
+    `where` restricts the pages to values of their metadata ({"document": "a.pdf"}; a list stands
+    for any of its values), or to those for which a function of id and metadata is true. `top` and
+    `where` may be given for one question too: `retriever.invoke(question, top=3)`.
+
+    A document has the page's id, its text (read by OCR where it was indexed so), and its metadata
+    with the `score`. A retriever of a folder, with a named encoder, can be saved (`dumps`).
+    """
+
+    index: Any
+    encoder: Any = None
+    top: int = 10
+    where: Any = None
+    shortlist: int | None = None
+
+    _asker: Asker = PrivateAttr()
+
+    def model_post_init(self, context: Any) -> None:
+        self._asker = Asker(self.index, self.encoder)
+
+    def _get_relevant_documents(
+        self,
+        query: str,
+        *,
+        run_manager: CallbackManagerForRetrieverRun,
+        top: int | None = None,
+        where: Where | None = None,
+    ) -> list[Document]:
+        answers = self._asker.ask(
+            query,
+            self.top if top is None else top,
+            where=self.where if where is None else where,
+            shortlist=self.shortlist,
+        )
+        return [_document(page) for page in answers.pages]
+
+    @classmethod
+    def is_lc_serializable(cls) -> bool:
+        return True
+
+    @property
+    def lc_attributes(self) -> dict[str, Any]:
+        """What is saved otherwise than it was given: folders as text, an encoder as its name."""
+        path = self.index.path if isinstance(self.index, Index) else self.index
+        name = getattr(self.encoder, "name", self.encoder)
+        return {
+            "index": os.fspath(path),
+            "encoder": os.fspath(name) if isinstance(name, os.PathLike) else name,
+        }
+
+
+def _document(page: FoundPage) -> Document:
+    metadata = {**page.metadata, "score": page.score}
+    return Document(id=page.id, page_content=page.text(ocr=True), metadata=metadata)

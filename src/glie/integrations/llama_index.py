@@ -1,0 +1,90 @@
+"""A LlamaIndex retriever over an index.
+
+retriever = GlieRetriever("reports.glie", top=5)
+nodes = retriever.retrieve("capital expenditure in 2018")
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+
+from glie.asking import AnyEncoder, Asker, FoundPage, Where
+from glie.errors import InputError, MissingExtraError
+from glie.index.index import Index
+
+try:
+    from llama_index.core.retrievers import BaseRetriever
+    from llama_index.core.schema import (
+        NodeRelationship,
+        NodeWithScore,
+        QueryBundle,
+        RelatedNodeInfo,
+        TextNode,
+    )
+    from llama_index.core.vector_stores import MetadataFilters
+    from llama_index.core.vector_stores.utils import build_metadata_filter_fn
+except ImportError:
+    raise MissingExtraError("the LlamaIndex retriever", "llama-index") from None
+
+# what glie keeps for itself: a model that reads the page need not see it
+BOOKKEEPING = ["path", "digest", "origin", "missing"]
+
+
+class GlieRetriever(BaseRetriever):
+    """The pages of an index that answer a question, as nodes with scores.
+
+    `index` is the folder of an index, or an open glie.Index. Questions are encoded by the encoder
+    that made it, or by `encoder`: one of glie's, its name, or a function of a list of texts.
+    `where` restricts the pages to values of their metadata ({"document": "a.pdf"}; a list stands
+    for any of its values), or to those for which a function of id and metadata is true; `filters`
+    does it in LlamaIndex's own words.
+
+    A node has the page's id, its text (read by OCR where it was indexed so), its metadata, and its
+    document as the source.
+    """
+
+    def __init__(
+        self,
+        index: Index | str | os.PathLike[str],
+        encoder: AnyEncoder | None = None,
+        *,
+        top: int = 10,
+        where: Where | None = None,
+        filters: MetadataFilters | None = None,
+        shortlist: int | None = None,
+        **base: Any,
+    ) -> None:
+        if where is not None and filters is not None:
+            raise InputError("where, filters: give one of them")
+        self._asker = Asker(index, encoder)
+        self._top, self._shortlist = top, shortlist
+        self._where = where if filters is None else self._matching(filters)
+        super().__init__(**base)
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        question = query_bundle.query_str
+        answers = self._asker.ask(question, self._top, where=self._where, shortlist=self._shortlist)
+        return [NodeWithScore(node=_node(page), score=page.score) for page in answers.pages]
+
+    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return await asyncio.to_thread(self._retrieve, query_bundle)
+
+    def _matching(self, filters: MetadataFilters) -> Where:
+        """LlamaIndex's filters as a function, by its own reading of them."""
+        matches = build_metadata_filter_fn(self._asker.index.metadata, filters)
+        return lambda page_id, _: matches(page_id)
+
+
+def _node(page: FoundPage) -> TextNode:
+    document = page.metadata.get("document")
+    source = {NodeRelationship.SOURCE: RelatedNodeInfo(node_id=document)} if document else {}
+    return TextNode(
+        id_=page.id,
+        text=page.text(ocr=True),
+        metadata=page.metadata,
+        relationships=source,
+        excluded_llm_metadata_keys=BOOKKEEPING,
+        excluded_embed_metadata_keys=BOOKKEEPING,
+    )

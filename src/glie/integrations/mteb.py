@@ -1,0 +1,290 @@
+"""GLIE inside mteb: any late-interaction model, its pages stored in few bytes.
+
+model = GlieSearch("vidore/colqwen2-v1.0", bytes_per_page=520)
+mteb.evaluate(model, mteb.get_benchmark("ViDoRe(v2)"))
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xxhash
+
+from glie.codec.codec import Codec
+from glie.codec.store import to_files
+from glie.documents import picture_text
+from glie.encoders.base import Encoder, Floats, reads
+from glie.errors import EncoderError, InputError, MissingExtraError
+from glie.index.index import Batch, Index
+from glie.pages import Pages, Queries, to_numpy
+
+try:
+    import mteb
+    from mteb._create_dataloaders import create_dataloader  # as mteb's own search models do
+    from mteb.models import ModelMeta
+    from mteb.models.model_meta import ScoringFunction
+    from mteb.models.sentence_transformer_wrapper import MultiVectorWrapper
+    from mteb.types import PromptType
+except ImportError:
+    raise MissingExtraError("evaluating with mteb", "mteb") from None
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from torch.utils.data import DataLoader
+
+BYTES_PER_PAGE = 520  # unless told
+NOTHING = np.zeros((0, 1), np.float32)  # in place of the vectors of a page without text
+PAGES_PER_ENCODE = 256  # 135 MB of float32, of a model that makes a thousand vectors a page
+
+
+class GlieSearch:
+    """A model that mteb can search with (its SearchProtocol): `index` compresses the corpus into a
+    glie index, and `search` ranks it in two stages.
+
+    `model` makes the vectors: the name of a late-interaction model that mteb knows, such a model,
+    a MultiVectorEncoder of sentence-transformers, or an encoder of glie. `codec`, or
+    `bytes_per_page`, says what is kept of a page. Indexes go into `folder`, one a corpus, and are
+    read from there the next time; without one, into a temporary folder. A corpus that several
+    languages or runs share is encoded once. `normalize` takes models whose vectors are not of unit
+    length.
+
+    mteb stores results by the model's name, revision and settings, so budgets stay apart.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        codec: Codec | None = None,
+        *,
+        bytes_per_page: int | None = None,
+        folder: str | os.PathLike[str] | None = None,
+        shortlist: int | None = None,
+        exact: bool | None = None,
+        normalize: bool = False,
+    ) -> None:
+        if codec is not None and bytes_per_page is not None:
+            raise InputError("codec, bytes_per_page: give one of them")
+        self.codec = codec or Codec(bytes_per_page=bytes_per_page or BYTES_PER_PAGE)
+        self.model = _mteb_model(model)
+        self._how: dict[str, Any] = {"shortlist": shortlist, "exact": exact}
+        self._normalize = normalize
+        self._temporary = (
+            tempfile.TemporaryDirectory(prefix="glie-mteb-") if folder is None else None
+        )
+        self._folder = Path(self._temporary.name if self._temporary else folder or "")
+        self._index: Index | None = None
+        self.mteb_model_meta = self._meta()
+
+    def _meta(self) -> ModelMeta:
+        """The wrapped model's, with what glie adds; mteb tells experiments apart by it."""
+        meta, config = self.model.mteb_model_meta, self.codec.config
+        kept: dict[str, Any] = {"k": config.k, "dtype": config.dtype}
+        if config.bytes_per_page:
+            kept = {"bytes_per_page": config.bytes_per_page}
+        added = {"glie_codec": _codec_digest(self.codec), **kept, **self._how}
+        return meta.model_copy(
+            update={
+                "experiment_kwargs": {
+                    **(meta.experiment_kwargs or {}),
+                    **{name: value for name, value in added.items() if value is not None},
+                },
+                "similarity_fn_name": ScoringFunction.MAX_SIM,
+                "model_type": ["late-interaction"],
+            }
+        )
+
+    def index(
+        self,
+        corpus: Dataset,
+        *,
+        task_metadata: Any,
+        hf_split: str,
+        hf_subset: str,
+        encode_kwargs: Mapping[str, Any],
+        num_proc: int | None = None,
+        **_: Any,
+    ) -> None:
+        """Compress a corpus, unless that was done before."""
+        path = self._folder / f"{self._name_for(corpus, task_metadata.name)}.glie"
+        if (path / "manifest.json").exists():
+            self._index = Index.open(path)
+        else:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            # of mteb's models, glie may know one by another name
+            entry = self.model.entry if isinstance(self.model, _GlieModel) else None
+            self._index = Index.create(path, self.codec, encoder=entry)
+        if not len(self._index):  # pages come in one commit: all are there, or none
+            how = task_metadata, hf_split, hf_subset, encode_kwargs, num_proc
+            self._index.add(self._batches(corpus, *how))
+
+    def _batches(self, corpus: Dataset, *how: Any) -> Iterator[Batch]:
+        for at in range(0, len(corpus), PAGES_PER_ENCODE):
+            part = corpus.select(range(at, min(at + PAGES_PER_ENCODE, len(corpus))))
+            arrays = dict(
+                zip(part["id"], self._encode(part, PromptType.document, *how), strict=True)
+            )
+            # a page in which nothing was found to encode is not found either
+            names = [name for name, array in arrays.items() if len(array)]
+            yield Batch(Pages([arrays[name] for name in names], names, normalize=self._normalize))
+
+    def search(
+        self,
+        queries: Dataset,
+        *,
+        task_metadata: Any,
+        hf_split: str,
+        hf_subset: str,
+        top_k: int,
+        encode_kwargs: Mapping[str, Any],
+        top_ranked: Mapping[str, list[str]] | None = None,
+        num_proc: int | None = None,
+        **_: Any,
+    ) -> dict[str, dict[str, float]]:
+        """The best pages a query, with their scores; of those in `top_ranked`, if it is given."""
+        index = self._index
+        if index is None:
+            raise InputError("search: no corpus is indexed yet; call index first")
+        how = task_metadata, hf_split, hf_subset, encode_kwargs, num_proc
+        arrays = self._encode(queries, PromptType.query, *how)
+        asked = Queries(arrays, list(queries["id"]), normalize=self._normalize)
+        if top_ranked is None:
+            hits = index.search(asked, top=top_k, **self._how)
+        else:
+            hits = []
+            for place, name in enumerate(asked.ids):
+                ids = [page for page in dict.fromkeys(top_ranked.get(name, ())) if page in index]
+                one = asked.slice(place, place + 1)
+                hits += index.search(one, top=top_k, ids=ids, **self._how)
+        return {
+            name: dict(zip(found.ids, descending(found.scores), strict=True))
+            for name, found in zip(asked.ids, hits, strict=True)
+        }
+
+    def _encode(
+        self,
+        rows: Dataset,
+        prompt_type: PromptType,
+        task_metadata: Any,
+        hf_split: str,
+        hf_subset: str,
+        encode_kwargs: Mapping[str, Any],
+        num_proc: int | None,
+    ) -> list[Floats]:
+        """The vectors of pages or queries, a row each, without what pads them."""
+        loader = create_dataloader(
+            rows,
+            task_metadata=task_metadata,
+            prompt_type=prompt_type,
+            batch_size=encode_kwargs.get("batch_size", 32),
+            num_proc=num_proc,
+        )
+        # mteb's multi-vector models hide theirs, since what it gives is no array of one shape
+        encode = getattr(self.model, "encode", None) or self.model._encode
+        found = encode(
+            loader,
+            task_metadata=task_metadata,
+            hf_split=hf_split,
+            hf_subset=hf_subset,
+            prompt_type=prompt_type,
+            **encode_kwargs,
+        )
+        arrays = [to_numpy(vectors) for vectors in found]
+        if any(array.ndim != 2 for array in arrays):
+            raise EncoderError(
+                f"{self.mteb_model_meta.name}: it gives one vector a page; expected a "
+                "late-interaction model, which gives many"
+            )
+        return [array[array.any(axis=1)] for array in arrays]
+
+    def _name_for(self, corpus: Dataset, task: str) -> str:
+        """A name for the index of a corpus, that all which decides its contents goes into: the
+        bytes of the corpus, the task (models may be prompted by it), the model and the codec."""
+        meta, digest = self.model.mteb_model_meta, xxhash.xxh3_128()
+        made_by = meta.model_name_with_experiment, meta.revision, _codec_digest(self.codec)
+        for part in (task, *made_by, self._normalize):
+            digest.update(f"{part}\n".encode())
+        for table in corpus.with_format("arrow").iter(1000):
+            for batch in table.combine_chunks().to_batches():
+                digest.update(batch.serialize())
+        return re.sub(r"[^\w.-]+", "_", task) + "-" + digest.hexdigest()[:16]
+
+
+class _GlieModel:
+    """An encoder of glie as a model of mteb."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self.encoder = encoder
+        self.entry = {"name": encoder.name, "revision": encoder.revision}
+        self.mteb_model_meta = ModelMeta.create_empty(
+            overwrites={
+                "name": f"glie/{Path(encoder.name).name}",
+                "revision": encoder.revision,
+                "modalities": ["text", "image"],  # one that reads is given what OCR finds
+                "embed_dim": int(to_numpy(encoder.encode_queries(["a"])[0]).shape[1]),
+            }
+        )
+
+    def encode(self, inputs: DataLoader[Any], *, prompt_type: PromptType, **_: Any) -> list[Floats]:
+        encode = self._queries if prompt_type == PromptType.query else self._pages
+        return [array for batch in inputs for array in encode(batch)]
+
+    def _queries(self, batch: Mapping[str, Sequence[Any]]) -> list[Floats]:
+        if "text" not in batch:
+            raise EncoderError(f"encoder {self.encoder.name!r}: it takes questions in words only")
+        return self.encoder.encode_queries(batch["text"])
+
+    def _pages(self, batch: Mapping[str, Sequence[Any]]) -> list[Floats]:
+        if reads(self.encoder) == "image":
+            if "image" not in batch:
+                raise EncoderError(
+                    f"encoder {self.encoder.name!r}: it looks at pictures; the task has none"
+                )
+            return self.encoder.encode_pages(batch["image"])
+        texts = batch["text"] if "text" in batch else [picture_text(p) for p in batch["image"]]
+        filled = [text for text in texts if text.strip()]
+        arrays = iter(self.encoder.encode_pages(filled) if filled else [])
+        return [next(arrays) if text.strip() else NOTHING for text in texts]
+
+
+def _mteb_model(model: Any) -> Any:
+    """A model of mteb, whatever was given."""
+    if isinstance(model, str):
+        return mteb.get_model(model)
+    if hasattr(model, "mteb_model_meta"):
+        return model
+    if hasattr(model, "encode_pages"):
+        return _GlieModel(model)
+    if hasattr(model, "encode_document") and hasattr(model, "similarity"):
+        return MultiVectorWrapper(model)
+    raise InputError(
+        "model: expected a model of mteb or its name, a MultiVectorEncoder or an encoder of glie, "
+        f"found {type(model).__name__}"
+    )
+
+
+def _codec_digest(codec: Codec) -> str:
+    digest = xxhash.xxh3_64()
+    for name, data in sorted(to_files(codec).items()):
+        digest.update(name.encode() + data)
+    return digest.hexdigest()
+
+
+def descending(scores: Iterable[float]) -> list[float]:
+    """Scores that fall from page to page: mteb ranks by them alone, where two are equal by id, and
+    what stands behind a shortlist may be above it by rounding.
+
+    >>> descending([2.0, 2.0, 1.0])
+    [2.0, 1.9999998807907104, 1.0]
+    """
+    fallen: list[float] = []
+    for score in scores:
+        if fallen and score >= fallen[-1]:  # in the 32 bits that trec_eval reads
+            score = float(np.nextafter(np.float32(fallen[-1]), np.float32(-np.inf)))
+        fallen.append(score)
+    return fallen
