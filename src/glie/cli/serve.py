@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from typing import Annotated
 
@@ -98,10 +99,8 @@ def serve(
         timeout_graceful_shutdown=5,
         ws="none",
     )
-    try:
+    with contextlib.suppress(KeyboardInterrupt):  # which is how it is told to end
         uvicorn.Server(config).run(sockets=[listening])
-    except KeyboardInterrupt:
-        pass  # as it was told to end
 
 
 def _listen(host: str, port: int) -> socket.socket:

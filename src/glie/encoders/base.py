@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol, cast
 
@@ -11,20 +12,14 @@ import numpy.typing as npt
 from glie.errors import EncoderError
 
 Floats = npt.NDArray[np.float32]
-Span = tuple[int, int]
-Box = tuple[float, float, float, float]
 
 
 class Encoder(Protocol):
     """Anything with these can fill and ask an index.
 
-    One that looks at pages instead of reading their text has an attribute `reads = "image"`.
-
-    One that can say where its vectors come from, so that people can be shown why a page matched,
-    has `spans(text)`: for each vector of a text the characters (start, end) that it stands for.
-    One that looks at pages has `boxes(page)` besides: for each vector of a page its part of the
-    picture, (left, top, right, bottom) as fractions from the top left. None stands for a vector of
-    no place, such as an instruction's.
+    One that looks at pages instead of reading their text has an attribute `reads = "image"`. Two
+    methods more are for showing why a page was found, where an encoder can tell: `spans(text)`,
+    the begin and end of every vector in a text, and `patches(page)`, the `Grid` of a picture.
     """
 
     @property
@@ -40,6 +35,23 @@ class Encoder(Protocol):
 
     def encode_queries(self, texts: Sequence[str]) -> list[Floats]:
         """One (m, D) array of unit rows a question."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """The parts of a picture that a page's vectors come from: so many rows and columns of patches.
+    `vectors[row, column]` is the place of a patch's vector among those of the page; vectors of the
+    prompt around the picture have no patch."""
+
+    vectors: npt.NDArray[np.int64]  # (rows, columns)
+
+    @property
+    def rows(self) -> int:
+        return int(self.vectors.shape[0])
+
+    @property
+    def columns(self) -> int:
+        return int(self.vectors.shape[1])
 
 
 def reads(encoder: Encoder) -> Literal["text", "image"]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from glie.encoders.base import Floats, Span
+from glie.encoders.base import Floats
 from glie.encoders.files import digest_of
 from glie.encoders.text import WINDOW, Ints, framing
 from glie.errors import EncoderError, MissingExtraError
@@ -92,10 +92,9 @@ class OnnxModel:
         """The tokens of each text, without special ones."""
         return [e.ids for e in self._tokenizer.encode_batch(texts, add_special_tokens=False)]
 
-    def spans(self, text: str) -> list[Span]:
-        """The characters of each token."""
-        found: list[Span] = self._tokenizer.encode(text, add_special_tokens=False).offsets
-        return found
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Where each of these tokens begins and ends in the text."""
+        return list(self._tokenizer.encode(text, add_special_tokens=False).offsets)
 
     def states(self, tokens: Ints, mask: Ints) -> Floats:
         """The last hidden states of rows of tokens."""

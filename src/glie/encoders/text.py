@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from glie.encoders.base import Floats, Span
+from glie.encoders.base import Floats
 from glie.errors import EncoderError, InputError
 
 WINDOW = 192  # tokens seen at once, special ones included; MiniLM was trained on short texts
@@ -31,8 +31,8 @@ class TextModel(Protocol):
     def tokenize(self, texts: list[str]) -> list[list[int]]:
         """The tokens of each text, without special ones."""
 
-    def spans(self, text: str) -> list[Span]:
-        """The characters (start, end) of each of a text's tokens."""
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Where each of these tokens begins and ends in the text."""
 
     def states(self, tokens: Ints, mask: Ints) -> Floats:
         """The last hidden states (B, T, H) of rows of tokens (B, T); mask is 0 where padded."""
@@ -83,9 +83,8 @@ class TextEncoder:
             raise InputError("encode_queries: expected a list of texts, found a single string")
         return self._encode(list(texts), "query")
 
-    def spans(self, text: str) -> list[Span]:
-        """The characters (start, end) that each vector of a page's text or a question stands
-        for."""
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Where each vector of a text, a page's or a question's, begins and ends in it."""
         return self.model.spans(text)
 
     def _encode(self, texts: list[str], kind: str) -> list[Floats]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from glie.encoders.base import Floats, Span
+from glie.encoders.base import Floats
 from glie.encoders.files import digest_of
 from glie.encoders.quiet import without_bars
 from glie.encoders.text import WINDOW, Ints, framing
@@ -51,10 +51,10 @@ class TorchModel:
         found: list[list[int]] = self._tokenizer(texts, add_special_tokens=False)["input_ids"]
         return found
 
-    def spans(self, text: str) -> list[Span]:
-        """The characters of each token."""
-        found = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-        return [(start, end) for start, end in found["offset_mapping"]]
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Where each of these tokens begins and ends in the text."""
+        tokens = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        return [(int(start), int(end)) for start, end in tokens["offset_mapping"]]
 
     def states(self, tokens: Ints, mask: Ints) -> Floats:
         """The last hidden states of rows of tokens."""

@@ -19,7 +19,6 @@ import numpy as np
 
 import glie
 from glie.errors import (
-    DocumentError,
     EncoderError,
     GlieError,
     IdError,

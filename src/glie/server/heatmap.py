@@ -16,11 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from glie.documents import Word
-from glie.encoders.base import Box, Span
+from glie.encoders.base import Grid
 from glie.snippet import COMMON
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
+Span = tuple[int, int]  # characters of a text
+Box = tuple[float, float, float, float]  # left, top, right, bottom, as fractions of the page
 
 MOST_PLACES = 40  # shown a word of the question
 FAINTEST = 0.25  # of the heat of the best place; what is fainter is left out
@@ -59,13 +61,13 @@ def words_of(text: str) -> list[Span]:
     return [match.span() for match in re.finditer(r"\S+", text)]
 
 
-def span_places(text: str, spans: Sequence[Span | None]) -> Places:
+def span_places(text: str, spans: Sequence[Span]) -> Places:
     """The words of a text as places, for vectors that stand for these characters."""
     words = words_of(text)
     return Places("spans", words, [text[a:b] for a, b in words], owners(words, spans))
 
 
-def word_places(text: str, spans: Sequence[Span | None], words: Sequence[Word]) -> Places:
+def word_places(text: str, spans: Sequence[Span], words: Sequence[Word]) -> Places:
     """The words on the page as places: `text` is what was encoded, `words` the same with boxes."""
     runs = words_of(text)
     boxed = _matched([text[a:b] for a, b in runs], [word.text for word in words])
@@ -78,32 +80,39 @@ def word_places(text: str, spans: Sequence[Span | None], words: Sequence[Word]) 
     )
 
 
-def box_places(boxes: Sequence[Box | None]) -> Places:
-    """Patches of the picture as places."""
-    known = [box for box in boxes if box is not None]
-    of_vector = np.cumsum([box is not None for box in boxes], dtype=np.int64) - 1
-    of_vector[[box is None for box in boxes]] = -1
-    return Places("boxes", known, [""] * len(known), of_vector)
+def patch_places(grid: Grid, vectors: int) -> Places:
+    """The patches of a picture as places, row by row, for a page of so many vectors."""
+    down, across = 1 / grid.rows, 1 / grid.columns
+    boxes = [
+        (column * across, row * down, (column + 1) * across, (row + 1) * down)
+        for row in range(grid.rows)
+        for column in range(grid.columns)
+    ]
+    of_vector = np.full(vectors, -1, np.int64)
+    of_vector[grid.vectors.ravel()] = np.arange(len(boxes))
+    return Places("boxes", boxes, [""] * len(boxes), of_vector)
 
 
-def owners(words: Sequence[Span], spans: Sequence[Span | None]) -> Ints:
+def owners(words: Sequence[Span], spans: Sequence[Span]) -> Ints:
     """The word that each span begins in; -1 for those in none."""
     starts = np.array([start for start, _ in words], np.int64)
     found = np.full(len(spans), -1, np.int64)
-    for vector, span in enumerate(spans):
-        if span is not None:
-            word = int(np.searchsorted(starts, span[0], side="right")) - 1
-            if word >= 0 and span[0] < words[word][1]:
-                found[vector] = word
+    for vector, (start, end) in enumerate(spans):
+        word = int(np.searchsorted(starts, start, side="right")) - 1
+        if word >= 0 and start < min(end, words[word][1]):
+            found[vector] = word
     return found
 
 
 def heat(
-    question: str, spans: Sequence[Span | None], asked: Floats, page: Floats, places: Places
+    question: str, spans: Sequence[Span], asked: Floats, page: Floats, places: Places
 ) -> list[WordHeat]:
-    """For each word of the question: its part of the score and the places that it is warm at."""
+    """For each word of the question: its part of the score and the places that it is warm at.
+    Where `spans` are not those of the question's vectors, it is taken as one word."""
     words = words_of(question)
     mine = owners(words, spans)
+    if len(mine) != len(asked):
+        words, mine = [(0, len(question))], np.zeros(len(asked), np.int64)
     similar = asked @ page.T  # (m, n)
     placed = np.flatnonzero(places.of_vector >= 0)
     found = []

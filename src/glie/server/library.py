@@ -11,7 +11,7 @@ import io
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, cast
 
@@ -27,12 +27,12 @@ from glie.documents import (
     read_image,
 )
 from glie.encoders import Encoder, load_encoder
-from glie.encoders.base import Box, Floats, Span, reads
+from glie.encoders.base import Floats, Grid, reads
 from glie.errors import EncoderError, GlieError, IdError
 from glie.index.folder import DOCUMENTS
 from glie.index.index import Index
 from glie.ingest import check_encoder, encoder_name, known_documents
-from glie.server.heatmap import Places, WordHeat, box_places, heat, span_places, word_places
+from glie.server.heatmap import Places, WordHeat, heat, patch_places, span_places, word_places
 
 SECONDS_BETWEEN_LOOKS = 1.0  # for what other processes have written
 THUMBNAIL, LARGE = 480, 1600  # the longer sides of pictures, in pixels
@@ -265,27 +265,24 @@ class Library:
 
     def _locate(self, index: Index, page_id: str) -> Evidence:
         page, encoder = self.page(index, page_id), self.encoder
-        method = "boxes" if reads(encoder) == "image" else "spans"
-        if not hasattr(encoder, method):
-            raise NotShownError(
-                f"encoder {encoder.name!r} does not say where its vectors come from"
-            )
-        if method == "boxes":
-            boxes: Sequence[Box | None] = encoder.boxes(page)  # type: ignore[attr-defined]
-            places, given = box_places(boxes), page
+        if reads(encoder) == "image":
+            picture = page.image()
+            grid: Grid | None = _asked(encoder, "patches")(picture)
+            if grid is None:
+                raise NotShownError(f"encoder {encoder.name!r} does not tell its patches apart")
+            vectors = encoder.encode_pages([picture])[0]
+            return Evidence(vectors, patch_places(grid, len(vectors)))
+        if page.origin == "ocr":
+            text, words = read_image(page.image(OCR_PIXELS))
         else:
-            if page.origin == "ocr":
-                text, words = read_image(page.image(OCR_PIXELS))
-            else:
-                text, words = self.text(index, page_id), page.words()
-            given = dataclasses.replace(page, text=text)
-            spans: Sequence[Span | None] = encoder.spans(text)  # type: ignore[attr-defined]
-            plain = page.path.suffix.lower() in TEXT
-            places = span_places(text, spans) if plain else word_places(text, spans, words)
-        vectors = encoder.encode_pages([given])[0]
-        if len(vectors) != len(places.of_vector):
-            found = f"{len(vectors)} vectors and {len(places.of_vector)} places for them"
+            text, words = self.text(index, page_id), page.words()
+        spans = _asked(encoder, "spans")(text)
+        vectors = encoder.encode_pages([text])[0]
+        if len(vectors) != len(spans):
+            found = f"{len(vectors)} vectors and {len(spans)} places for them"
             raise NotShownError(f"encoder {encoder.name!r} gives {found}")
+        plain = page.path.suffix.lower() in TEXT
+        places = span_places(text, spans) if plain else word_places(text, spans, words)
         return Evidence(vectors, places)
 
     def stored(self, index: Index, page_id: str) -> Floats:
@@ -303,8 +300,16 @@ class Library:
             stored = self.stored(index, page_id)
             page = stored[(page @ stored.T).argmax(axis=1)]
         asked = self.question(question)
-        spans = cast(Any, self.encoder).spans(question)
+        spans = getattr(self.encoder, "spans", lambda text: [])(question)
         return found.places, heat(question, spans, asked, page, found.places)
+
+
+def _asked(encoder: Encoder, method: str) -> Callable[[Any], Any]:
+    """What an encoder may have, to tell where its vectors come from."""
+    found = getattr(encoder, method, None)
+    if found is None:
+        raise NotShownError(f"encoder {encoder.name!r} does not say where its vectors come from")
+    return cast(Callable[[Any], Any], found)
 
 
 def _why_not_shown(metadata: dict[str, Any]) -> str:
