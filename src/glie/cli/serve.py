@@ -85,7 +85,7 @@ def serve(
             searches=max_searches,
         ),
     )
-    listening = _listen(host, port)
+    listening = listening_socket(host, port)
     address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}/"
     if as_json:
         print_json({"index": str(index_path), "url": address, "read_only": read_only})
@@ -103,7 +103,7 @@ def serve(
         uvicorn.Server(config).run(sockets=[listening])
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listening_socket(host: str, port: int) -> socket.socket:
     """A socket there, or an error that says what is in the way."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]

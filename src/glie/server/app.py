@@ -80,7 +80,7 @@ def problem(status: int, message: str, headers: dict[str, str] | None = None) ->
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """What the schema says of the errors of a route; some every one can have."""
     said = {
-        400: "not a form with files",
+        400: "the body cannot be read",
         401: "the token is missing or wrong",
         403: "the server is read-only, or the request comes from a page of another site",
         404: "not in the index, or not to be shown",
@@ -91,7 +91,7 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
         501: "an optional part is not installed",
         503: "too much is being asked at the same time, or the index cannot be read",
     }
-    every = {401, 403, 413, 421, 503}
+    every = {401, 403, 413, 421, 422, 503}
     return {
         status: {"model": schemas.Problem, "description": said[status]}
         for status in sorted({*statuses, *every})
@@ -226,7 +226,7 @@ def _add_page(app: FastAPI, token: str | None) -> None:
             raise HTTPException(404, f"no file {name!r}")
         return Response(files[name], media_type=STATIC[name], headers=unchanged)
 
-    @app.post("/session", tags=["index"], status_code=204, responses=problems(422))
+    @app.post("/session", tags=["index"], status_code=204, responses=problems(400))
     async def session(request: Request, given: schemas.Token) -> Response:
         """Let a browser in that knows the token: it gets a cookie."""
         if token is None:
@@ -248,7 +248,7 @@ def _add_page(app: FastAPI, token: str | None) -> None:
 def _add_search(app: FastAPI, library: Library, metrics: Metrics, limits: Limits) -> None:
     at_once = anyio.CapacityLimiter(limits.searches)
 
-    @app.post("/search", tags=["search"], responses=problems(404, 422, 501))
+    @app.post("/search", tags=["search"], responses=problems(400, 404, 501))
     async def search(asked: schemas.SearchRequest) -> schemas.SearchResponse:
         """Find the pages that answer a question."""
         if at_once.statistics().tasks_waiting >= limits.waiting:
@@ -357,7 +357,7 @@ def _add_pages(app: FastAPI, library: Library, limits: Limits) -> None:
         tags=["pages"],
         response_class=Response,
         responses={
-            **problems(404, 422, 501),
+            **problems(404, 501),
             200: {"content": {"image/webp": {"schema": {"type": "string", "format": "binary"}}}},
             304: {"description": "as it was"},
         },
@@ -380,7 +380,7 @@ def _add_pages(app: FastAPI, library: Library, limits: Limits) -> None:
         drawn = library.picture(index, id, THUMBNAIL if size == "thumbnail" else LARGE)
         return Response(drawn, media_type="image/webp", headers=headers)
 
-    @app.get("/pages/{id:path}/heatmap", tags=["pages"], responses=problems(404, 422, 501))
+    @app.get("/pages/{id:path}/heatmap", tags=["pages"], responses=problems(404, 501))
     def heatmap(
         id: str,
         query: Annotated[str, Query(description="The question.", examples=[schemas.QUESTION])],
@@ -421,7 +421,7 @@ def _add_pages(app: FastAPI, library: Library, limits: Limits) -> None:
             ],
         )
 
-    @app.get("/pages/{id:path}/geometry", tags=["pages"], responses=problems(404, 422, 501))
+    @app.get("/pages/{id:path}/geometry", tags=["pages"], responses=problems(404, 501))
     def geometry(id: str) -> schemas.PageMap:
         """The page's vectors in a plane, with what is stored of them and what is read back."""
         index = library.index
@@ -436,7 +436,7 @@ def _add_pages(app: FastAPI, library: Library, limits: Limits) -> None:
         made = page_map(id, vectors, labels, codes, children)
         return schemas.PageMap(id=id, reason=reason, **dataclasses.asdict(made))
 
-    @app.get("/pages/{id:path}", tags=["pages"], responses=problems(404, 422, 501))
+    @app.get("/pages/{id:path}", tags=["pages"], responses=problems(404, 501))
     def page(id: str) -> schemas.Page:
         """A page: its text, its place in the document, and what is stored of it."""
         index = library.index
@@ -490,7 +490,7 @@ def _add_documents(
         status_code=201,
         response_model=schemas.Added,
         responses={
-            **problems(400, 409, 422, 501),
+            **problems(400, 409, 501),
             201: {
                 "description": "Added. With `Accept: application/x-ndjson`, the status is 200, and "
                 "the body a line of JSON a step: {event: progress, …}, and at last "

@@ -300,7 +300,7 @@ class Library:
             stored = self.stored(index, page_id)
             page = stored[(page @ stored.T).argmax(axis=1)]
         asked = self.question(question)
-        spans = getattr(self.encoder, "spans", lambda text: [])(question)
+        spans = self.encoder.spans(question) if hasattr(self.encoder, "spans") else []
         return found.places, heat(question, spans, asked, page, found.places)
 
 

@@ -26,8 +26,8 @@ def safe_name(given: str) -> str:
     stem, dot, suffix = name.rpartition(".")
     if not dot or f".{suffix.lower()}" not in SUFFIXES:
         raise DocumentError(
-            f"{name or given!r:.80}: not a kind of document that can be read; expected one of "
-            f"{' '.join(sorted(SUFFIXES))}"
+            f"{name[:80] or 'a file without a name'}: not a kind of document that can be read; "
+            f"expected one of {' '.join(sorted(SUFFIXES))}"
         )
     stem = stem.rstrip(" .")
     if stem.split(".")[0].lower() in DEVICES or not stem:

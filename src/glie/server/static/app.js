@@ -567,8 +567,9 @@ function showBudget() {
 
 function drawBudget(body, found) {
   const now = { ...found.current, bytes_per_page: info.bytes_per_page, now: true };
-  const rows = [...found.budgets.filter((row) => row.budget !== info.budget), now].sort((a, b) => a.bytes_per_page - b.bytes_per_page);
   const whole = found.budgets.at(-1);
+  const others = found.budgets.filter((row) => row === whole || (row.budget !== info.budget && row.bytes_per_page < whole.bytes_per_page));
+  const rows = [...others, now].sort((a, b) => a.bytes_per_page - b.bytes_per_page);
   let chosen = rows.indexOf(now);
   let pages = info.pages;
   const tiles = h("div", { class: "tiles", "aria-live": "polite" });
