@@ -71,7 +71,8 @@ def open_page(
 def ask(page: Page, question: str) -> None:
     """Type a question, and wait for its answers."""
     page.fill("#query", question)
-    page.press("#query", "Enter")
+    with page.expect_response("**/search"):
+        page.press("#query", "Enter")
     page.wait_for_selector("#results .card")
 
 

@@ -13,10 +13,13 @@ from PIL import Image
 
 import glie
 from glie.documents import Word
+from glie.encoders import load_encoder
 from glie.encoders.base import Encoder, Floats, Grid
+from glie.encoders.text import TextEncoder
 from glie.server.app import create_app
 from glie.server.heatmap import heat, owners, patch_places, span_places, word_places, words_of
 from tests.conftest import unit
+from tests.test_encoders import Network
 
 
 def boxed(*texts: str) -> list[Word]:
@@ -30,6 +33,20 @@ def test_vectors_belong_to_the_word_they_begin_in() -> None:
     spans = [(0, 2), (7, 10), (10, 13), (2, 3), (3, 3), (13, 13)]
     assert owners(words, spans).tolist() == [0, 2, 2, -1, -1, -1]
     assert owners([], [(0, 1)]).tolist() == [-1]
+
+
+def test_text_encoders_say_where_their_vectors_come_from(encoder: Encoder, tmp_path: Path) -> None:
+    """One span a vector, of texts that are read in several windows too."""
+    long = " ".join(f"Turbine {i} stands in {i * 7} metres of water." for i in range(60))
+    onnx = load_encoder(Network().save(tmp_path))
+    for one, text in ((encoder, long), (encoder, "naïve 🐟 fish"), (onnx, "w1 w7  w9 " * 30)):
+        assert isinstance(one, TextEncoder)
+        spans = one.spans(text)
+        assert len(spans) == len(one.encode_pages([text])[0])
+        assert text[slice(*spans[0])] == text.split()[0]
+        assert text[slice(*spans[-1])] in text.split()[-1]
+        starts = [start for start, _ in spans]
+        assert starts == sorted(starts)
 
 
 def test_a_word_that_a_line_parted_is_found_at_its_beginning() -> None:
