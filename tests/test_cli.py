@@ -134,6 +134,15 @@ def test_what_became_of_a_file_is_said(run: Run, documents: Path) -> None:
     assert "(its file is gone: " in run("search", "x.glie", "holiday", "--top", 1).out
 
 
+def test_hits_are_shown_where_their_files_cannot_be_read(
+    run: Run, documents: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("index", "reports", "--to", "x.glie")
+    monkeypatch.setitem(sys.modules, "pypdfium2", None)
+    found = run("search", "x.glie", "vacation days", "--json").json["hits"]
+    assert (found[0]["id"], found[0]["snippet"]) == ("b.pdf#1", "")
+
+
 def test_add_delete_compact_info(run: Run, documents: Path) -> None:
     run("index", "reports", "--to", "x.glie")
     make_pdf(Path("more/old.pdf"), ["The harbour master's log of 1974"])

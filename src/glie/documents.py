@@ -215,7 +215,7 @@ def _scanned_text(path: Path, number: int, changed: int) -> str:
 
 
 def scanned_text(path: Path, number: int) -> str:
-    """The text of one page again, by OCR, which takes a second: the last few are remembered."""
+    """The text of one page again, by OCR, which takes long: the last few are remembered."""
     return _scanned_text(path, number, path.stat().st_mtime_ns)
 
 

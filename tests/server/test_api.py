@@ -275,6 +275,27 @@ def test_files_are_shown_only_while_they_are_what_was_indexed(
     assert ours.get("/pages/c.pdf%231").json()["note"] == "its file is gone: c.pdf"
 
 
+def test_pages_that_an_index_tells_wrong_of(
+    client: Client, index_path: Path, encoder: Encoder, tmp_path: Path
+) -> None:
+    """Numbers of pages that the file does not have, and what is no number."""
+    from glie.ingest import file_digest
+
+    path = make_pdf(tmp_path / "c.pdf", ["Confidential budget"])
+    index = glie.Index.open(index_path)
+    named = {"document": "c.pdf", "path": str(path), "digest": file_digest(path)}
+    wrong = [9, 0, -1, "x", None, 1.5, True]
+    pages = glie.Pages([unit(np.ones((2, index.dim or 0)))] * len(wrong))
+    index.add(pages, metadata=[{**named, "page": number} for number in wrong])
+    ours = client()
+    assert ours.post("/search", json={"query": "budget", "top": 20}).status_code == 200
+    for page in pages.ids[:-1]:  # the last, True, counts as 1
+        assert ours.get(f"/pages/{page}").json()["text"] == ""
+        assert ours.get(f"/pages/{page}/image").status_code in (404, 422)
+        assert ours.get(f"/pages/{page}/heatmap?query=budget").json()["kind"] == "none"
+        assert ours.get(f"/pages/{page}/geometry").json()["reason"]
+
+
 def test_pictures_that_were_kept_outlive_their_files(
     client: Client, index_path: Path, encoder: Encoder, tmp_path: Path
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import rich.style
 import rich.table
@@ -12,8 +12,12 @@ import rich.text
 import typer
 
 from glie.cli.shared import IndexPath, Json
+from glie.errors import MissingExtraError
 from glie.terminal import output, print_json, size, status_line
 from glie.wording import count
+
+if TYPE_CHECKING:
+    from glie.asking import FoundPage
 
 
 def search(
@@ -43,7 +47,7 @@ def search(
 ) -> None:
     """Find the pages that answer a question."""
     from glie.asking import Asker, why_no_text
-    from glie.snippet import best_snippet, matches, printable
+    from glie.snippet import matches, printable
 
     question = " ".join(words)
     with status_line("searching"):  # and loading the encoder, which takes longer
@@ -58,7 +62,7 @@ def search(
             "document": page.metadata.get("document"),
             "page": page.metadata.get("page"),
             "path": page.metadata.get("path"),
-            "snippet": best_snippet(page.text(), question),
+            "snippet": _snippet(page, question),
             "metadata": page.metadata,
         }
         for rank, page in enumerate(pages, start=1)
@@ -101,3 +105,13 @@ def search(
         f"{cost.seconds * 1000:.1f} ms; {encode_seconds:.1f} s to load the encoder",
         style="dim",
     )
+
+
+def _snippet(page: FoundPage, question: str) -> str:
+    """Where the page answers; a hit is worth showing without, where its file cannot be read."""
+    from glie.snippet import best_snippet
+
+    try:
+        return best_snippet(page.text(), question)
+    except MissingExtraError:
+        return ""

@@ -9,7 +9,7 @@ import asyncio
 import os
 from typing import Any
 
-from glie.asking import AnyEncoder, Asker, FoundPage, Where
+from glie.asking import AnyEncoder, Asker, FoundPage, Where, as_setting
 from glie.errors import InputError, MissingExtraError
 from glie.index.index import Index
 
@@ -74,8 +74,8 @@ class GlieRetriever:
 
     def to_dict(self) -> dict[str, Any]:
         """The settings: the index as its path, an encoder as its name."""
-        name = getattr(self.encoder, "name", self.encoder)
-        if name is not None and not isinstance(name, (str, os.PathLike)):
+        name = as_setting(self.encoder)
+        if name is not None and not isinstance(name, str):
             raise InputError(
                 "encoder: a function cannot be saved with a pipeline; name an encoder, or leave "
                 "it to the index"
@@ -83,7 +83,7 @@ class GlieRetriever:
         return default_to_dict(
             self,
             index=str(self._asker.index.path),
-            encoder=None if name is None else os.fspath(name),
+            encoder=name,
             top_k=self.top_k,
             filters=self.filters,
             shortlist=self.shortlist,

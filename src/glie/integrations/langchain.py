@@ -6,12 +6,10 @@ documents = retriever.invoke("capital expenditure in 2018")
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
-from glie.asking import Asker, FoundPage, Where
+from glie.asking import Asker, FoundPage, Where, as_setting
 from glie.errors import MissingExtraError
-from glie.index.index import Index
 
 try:
     from langchain_core.callbacks import CallbackManagerForRetrieverRun
@@ -69,12 +67,7 @@ class GlieRetriever(BaseRetriever):
     @property
     def lc_attributes(self) -> dict[str, Any]:
         """What is saved otherwise than it was given: folders as text, an encoder as its name."""
-        path = self.index.path if isinstance(self.index, Index) else self.index
-        name = getattr(self.encoder, "name", self.encoder)
-        return {
-            "index": os.fspath(path),
-            "encoder": os.fspath(name) if isinstance(name, os.PathLike) else name,
-        }
+        return {"index": str(self._asker.index.path), "encoder": as_setting(self.encoder)}
 
 
 def _document(page: FoundPage) -> Document:

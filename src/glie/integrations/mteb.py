@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import tempfile
+import uuid
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,16 +73,20 @@ class GlieSearch:
     ) -> None:
         if codec is not None and bytes_per_page is not None:
             raise InputError("codec, bytes_per_page: give one of them")
-        self.codec = codec or Codec(bytes_per_page=bytes_per_page or BYTES_PER_PAGE)
+        budget = BYTES_PER_PAGE if bytes_per_page is None else bytes_per_page
+        self.codec = codec or Codec(bytes_per_page=budget)
         self.model = _mteb_model(model)
         self._how: dict[str, Any] = {"shortlist": shortlist, "exact": exact}
         self._normalize = normalize
-        self._temporary = (
-            tempfile.TemporaryDirectory(prefix="glie-mteb-") if folder is None else None
-        )
-        self._folder = Path(self._temporary.name if self._temporary else folder or "")
+        if folder is None:
+            folder = tempfile.mkdtemp(prefix="glie-mteb-")
+            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self._folder = Path(folder)
         self._index: Index | None = None
         self.mteb_model_meta = self._meta()
+        # what mteb cannot tell from another model shares its indexes with none
+        unknown = self.mteb_model_meta.revision in (None, "no_revision_available")
+        self._only_mine = uuid.uuid4().hex if unknown else ""
 
     def _meta(self) -> ModelMeta:
         """The wrapped model's, with what glie adds; mteb tells experiments apart by it."""
@@ -184,9 +191,7 @@ class GlieSearch:
             batch_size=encode_kwargs.get("batch_size", 32),
             num_proc=num_proc,
         )
-        # mteb's multi-vector models hide theirs, since what it gives is no array of one shape
-        encode = getattr(self.model, "encode", None) or self.model._encode
-        found = encode(
+        found = _encoding_of(self.model)(
             loader,
             task_metadata=task_metadata,
             hf_split=hf_split,
@@ -207,7 +212,7 @@ class GlieSearch:
         bytes of the corpus, the task (models may be prompted by it), the model and the codec."""
         meta, digest = self.model.mteb_model_meta, xxhash.xxh3_128()
         made_by = meta.model_name_with_experiment, meta.revision, _codec_digest(self.codec)
-        for part in (task, *made_by, self._normalize):
+        for part in (task, *made_by, self._only_mine, self._normalize):
             digest.update(f"{part}\n".encode())
         for table in corpus.with_format("arrow").iter(1000):
             for batch in table.combine_chunks().to_batches():
@@ -256,7 +261,7 @@ def _mteb_model(model: Any) -> Any:
     """A model of mteb, whatever was given."""
     if isinstance(model, str):
         return mteb.get_model(model)
-    if hasattr(model, "mteb_model_meta"):
+    if hasattr(model, "mteb_model_meta") and _encoding_of(model):
         return model
     if hasattr(model, "encode_pages"):
         return _GlieModel(model)
@@ -266,6 +271,12 @@ def _mteb_model(model: Any) -> Any:
         "model: expected a model of mteb or its name, a MultiVectorEncoder or an encoder of glie, "
         f"found {type(model).__name__}"
     )
+
+
+def _encoding_of(model: Any) -> Any:
+    """What encodes, of a model of mteb. Those of many vectors hide it, since what it gives is no
+    array of one shape; those that only search or score pairs have none."""
+    return getattr(model, "encode", None) or getattr(model, "_encode", None)
 
 
 def _codec_digest(codec: Codec) -> str:

@@ -196,11 +196,12 @@ class Library:
         """A page as its document has it, without its text; raises NotShownError unless the file is
         the one that was indexed."""
         metadata = self.located(index.metadata(page_id))
-        if not as_indexed(metadata):
+        number = metadata.get("page")
+        if not as_indexed(metadata) or not isinstance(number, int) or number < 1:
             raise NotShownError(_why_not_shown(metadata))
         return DocumentPage(
             str(metadata.get("document")),
-            int(metadata["page"]),
+            number,
             Path(metadata["path"]),
             "",
             metadata.get("origin", "text"),
@@ -245,10 +246,10 @@ class Library:
     def _draw(self, index: Index, page_id: str, longest: int) -> bytes:
         try:
             drawn = self.page(index, page_id).image(longest)
-        except (GlieError, OSError, IndexError):
+        except (GlieError, OSError, IndexError) as error:
             kept = index.image(page_id)
             if kept is None:
-                raise
+                raise error if isinstance(error, GlieError) else NotShownError(str(error))
             drawn = open_picture(io.BytesIO(kept), f"page {page_id!r}")
             drawn.thumbnail((longest, longest))
         buffer = io.BytesIO()
@@ -314,7 +315,7 @@ def _asked(encoder: Encoder, method: str) -> Callable[[Any], Any]:
 
 def _why_not_shown(metadata: dict[str, Any]) -> str:
     path = metadata.get("path")
-    if not path or "digest" not in metadata:
+    if not path or not {"digest", "page"} <= set(metadata):
         return "the index names no document for this page"
     name = Path(str(path)).name
     if not Path(str(path)).exists():
