@@ -6,10 +6,11 @@ BIN := .venv/bin
 MADE_FROM := .venv/made-from
 SAMPLES := build/samples
 
-.PHONY: help run test lint bench codec venv clean
+.PHONY: help run serve test lint bench codec screenshot venv clean
 
 help:
 	@echo "make run     index the sample documents and ask three questions"
+	@echo "make serve   show the sample documents in the browser"
 	@echo "make test    run all checks and tests"
 	@echo "make lint    format and check the code"
 	@echo "make bench   time this project beside its peers"
@@ -37,7 +38,14 @@ run: venv
 	@$(BIN)/glie info build/samples.glie
 	@echo; echo "now yours: $(BIN)/glie index YOUR_FOLDER --to your.glie"
 
+serve: venv
+	@$(BIN)/python samples/make_samples.py $(SAMPLES)
+	@$(BIN)/glie index $(SAMPLES) --to build/samples.glie
+	@$(BIN)/glie serve build/samples.glie
+
 test: venv
+	@command -v chromium chromium-browser > /dev/null \
+		|| echo "no Chromium was found: the tests in a browser are skipped (apt-get install chromium)"
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -56,10 +64,15 @@ bench: venv
 	$(BIN)/python benchmarks/rerank.py
 	$(BIN)/python benchmarks/fit.py
 	$(BIN)/python benchmarks/million.py --pages 10000,100000
+	$(BIN)/python benchmarks/serve.py
 
 # The codec that comes with the package: make codec SETS="slidevqa infovqa cranfield"
 codec: venv
 	OMP_NUM_THREADS=1 $(BIN)/glie fit $(SETS) --k 2,4,8,16,32,64 --epochs 3 --to src/glie/codec/shipped/minilm
+
+# The pictures in docs/serve.md, which need a Chromium; after `make run`
+screenshot: venv
+	$(BIN)/python tools/screenshot.py
 
 clean:
 	rm -rf .venv build

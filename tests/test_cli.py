@@ -74,6 +74,8 @@ def test_the_two_commands(run: Run, documents: Path) -> None:
     lines = done.out.split("\n")
     assert lines[0].split()[::2] == ["1", "a.pdf#1"]
     assert lines[1].strip() == "Capital expenditure in 2018 was 1,577 million dollars"
+    shown = "".join(line.strip() for line in lines[2:4])  # a long path goes on in the next line
+    assert shown.startswith(str(documents / "reports" / "a.pdf"))
     assert "3 pages scanned" in done.out
 
 
@@ -730,3 +732,11 @@ def test_installed_as_a_command(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
+
+
+def test_completion_for_shells(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
+    done = run("--show-completion", "bash")
+    assert done.code == 0
+    assert "complete -o" in done.out
+    assert "glie" in done.out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import os
 from pathlib import Path
@@ -285,3 +286,31 @@ def test_small_pictures(tmp_path: Path) -> None:
     assert data is not None
     assert data[:4] == b"RIFF"
     assert len(data) < 20_000
+
+
+def test_pages_are_counted_without_being_read(tmp_path: Path) -> None:
+    make_pdf(tmp_path / "a.pdf", ["one", "two", "three"])
+    (tmp_path / "b.txt").write_text("one\ftwo")
+    picture("Hello").save(tmp_path / "c.png")
+    counted = [
+        documents.count_pages(FoundDocument(name, tmp_path / name))
+        for name in ("a.pdf", "b.txt", "c.png")
+    ]
+    assert counted == [3, 2, 1]
+    (tmp_path / "bad.pdf").write_bytes(b"%PDF-1.4 nonsense")
+    with pytest.raises(glie.DocumentError, match=r"bad\.pdf: damaged"):
+        documents.count_pages(FoundDocument("bad.pdf", tmp_path / "bad.pdf"))
+
+
+def test_threads_may_read_at_the_same_time(tmp_path: Path) -> None:
+    """pdfium itself crashes the process then."""
+    path = make_pdf(tmp_path / "a.pdf", [f"page number {n}" for n in range(8)])
+
+    def work(number: int) -> str:
+        page = read(path).pages[number % 8]
+        assert max(page.image(300).size) == 300
+        assert page.words()[-1].text == str(number % 8)
+        return page_text(path, number % 8 + 1).strip()
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(work, range(32))) == [f"page number {n % 8}" for n in range(32)]

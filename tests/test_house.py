@@ -41,10 +41,14 @@ ROOMS: dict[str, set[str]] = {
         "training",  # the fits that are measured, and the losses of a rival
     },
     "training": {"errors", "pages", "kernels", "codec", "search", "evaluation"},
+    "server": {
+        *("errors", "pages", "codec", "documents", "encoders", "ingest", "index", "search"),
+        *("asking", "snippet", "wording", "geometry", "planning", ""),
+    },
     "terminal": {"geometry", "snippet", "ingest", "training", "evaluation", "wording", ""},
     "cli": {
         *("errors", "documents", "encoders", "snippet", "ingest", "evaluation", "terminal", ""),
-        *("codec", "search", "training", "wording", "planning", "asking", "integrations"),
+        *("codec", "search", "training", "wording", "planning", "asking", "integrations", "server"),
     },
 }
 

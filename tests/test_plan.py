@@ -129,3 +129,14 @@ def test_samples_of_a_set_and_of_documents(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(glie.DatasetError, match="empty: no pages in it; expected an"):
         sample(tmp_path / "empty", 9, 0, encoded)
+
+
+def test_a_codec_is_measured_beside_the_budgets() -> None:
+    pages = glie.Pages(make_arrays(40, dim=32))
+    rows = glie.plan(pages, [], codec=glie.Codec(k=4))
+    assert [(row.budget, row.k) for row in rows] == [(None, 4), (None, None)]
+    assert rows[0].dtype == "bf16"
+    assert 0 < rows[0].overlap <= 1
+    more = glie.plan(pages, [], codec=glie.Codec(k=16))[0]
+    assert more.error < rows[0].error
+    assert more.bytes_per_page > rows[0].bytes_per_page

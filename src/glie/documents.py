@@ -12,6 +12,7 @@ import functools
 import io
 import os
 import re
+import threading
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -31,6 +32,8 @@ SUFFIXES = PDF | IMAGES | TEXT
 TEXT_PAGE_CHARACTERS = 3000  # text files have no pages; about as much as a printed one holds
 OCR_PIXELS = 2200  # the longer side of a page given to OCR: 200 dots an inch on A4
 KEPT_PIXELS = 1000  # the longer side of a page image kept in an index
+
+_pdfium_lock = threading.RLock()  # pdfium is one for the process, and not made for threads
 
 
 class Word(NamedTuple):
@@ -188,13 +191,22 @@ def page_text(path: Path, number: int) -> str:
         return _text_pages(document)[number - 1]
     if path.suffix.lower() not in PDF:
         return ""
-    pdf = _open_pdf(path, path.name)
-    try:
-        return _plain(pdf[number - 1].get_textpage().get_text_bounded())
-    except _pdfium().PdfiumError as error:
-        raise DocumentError(f"{path.name}, page {number}: cannot be read: {error}") from None
-    finally:
-        pdf.close()
+    with _opened_pdf(path) as pdf:
+        try:
+            return _plain(pdf[number - 1].get_textpage().get_text_bounded())
+        except _pdfium().PdfiumError as error:
+            raise DocumentError(f"{path.name}, page {number}: cannot be read: {error}") from None
+
+
+def count_pages(document: FoundDocument) -> int:
+    """How many pages a file has; raises DocumentError when it cannot be read."""
+    kind = document.path.suffix.lower()
+    if kind in TEXT:
+        return len(_text_pages(document))
+    if kind in PDF:
+        with _opened_pdf(document.path, document.name) as pdf:
+            return len(pdf)
+    return _frames(document)
 
 
 @functools.lru_cache(maxsize=256)
@@ -268,23 +280,37 @@ def _open_pdf(path: Path, name: str) -> Any:
     return pdf
 
 
+@contextlib.contextmanager
+def _opened_pdf(path: Path, name: str | None = None) -> Iterator[Any]:
+    """An open PDF, for this thread alone."""
+    with _pdfium_lock:
+        pdf = _open_pdf(path, name or path.name)
+        try:
+            yield pdf
+        finally:
+            pdf.close()
+
+
 def _pdf_texts(document: FoundDocument) -> Iterator[str | Exception]:
-    pdf = _open_pdf(document.path, document.name)
-    return _each_text(pdf, _pdfium().PdfiumError)
+    with _pdfium_lock:
+        pdf = _open_pdf(document.path, document.name)
+        return _each_text(pdf, len(pdf), _pdfium().PdfiumError)
 
 
-def _each_text(pdf: Any, fault: type[Exception]) -> Iterator[str | Exception]:
+def _each_text(pdf: Any, pages: int, fault: type[Exception]) -> Iterator[str | Exception]:
     try:
-        for number in range(len(pdf)):
+        for number in range(pages):
             try:
-                page = pdf[number]
-                text = page.get_textpage().get_text_bounded()
-                page.close()
+                with _pdfium_lock:
+                    page = pdf[number]
+                    text = page.get_textpage().get_text_bounded()
+                    page.close()
                 yield _plain(text)
             except fault as error:
                 yield error
     finally:
-        pdf.close()
+        with _pdfium_lock:
+            pdf.close()
 
 
 def _plain(text: str) -> str:
@@ -294,8 +320,7 @@ def _plain(text: str) -> str:
 
 
 def _pdf_words(path: Path, number: int) -> list[Word]:
-    pdf = _open_pdf(path, path.name)
-    try:
+    with _opened_pdf(path) as pdf:
         page = pdf[number - 1]
         layer = page.get_textpage()
         text = layer.get_text_range()
@@ -315,8 +340,6 @@ def _pdf_words(path: Path, number: int) -> list[Word]:
                     words.append(Word(word, *box))
                 run = []
         return words
-    finally:
-        pdf.close()
 
 
 def _on_page(page: Any, box: tuple[float, float, float, float]) -> tuple[float, ...]:
@@ -338,17 +361,16 @@ def _on_page(page: Any, box: tuple[float, float, float, float]) -> tuple[float, 
 def _render(path: Path, number: int, longest: int) -> Image:
     kind = path.suffix.lower()
     if kind in PDF:
-        pdf = _open_pdf(path, path.name)
-        try:
-            page = pdf[number - 1]
-            # a page may claim any size; the picture's is ours
-            scale = longest / max(*page.get_size(), 1)
-            picture: Image = page.render(scale=scale).to_pil()
-            return picture.convert("RGB")
-        except _pdfium().PdfiumError as error:
-            raise DocumentError(f"{path.name}, page {number}: cannot be drawn: {error}") from None
-        finally:
-            pdf.close()
+        with _opened_pdf(path) as pdf:
+            try:
+                page = pdf[number - 1]
+                # a page may claim any size; the picture's is ours
+                scale = longest / max(*page.get_size(), 1)
+                picture: Image = page.render(scale=scale).to_pil()
+                return picture.convert("RGB")
+            except _pdfium().PdfiumError as error:
+                where = f"{path.name}, page {number}"
+                raise DocumentError(f"{where}: cannot be drawn: {error}") from None
     if kind in IMAGES:
         picture = open_picture(path, f"{path.name}, page {number}", number)
         picture.thumbnail((longest, longest))

@@ -38,7 +38,7 @@ TOP = 5
 class Planned:
     """What a page takes at a budget, and what is kept of a search over all vectors."""
 
-    budget: int | None  # bytes a page that were asked for; None: all vectors
+    budget: int | None  # bytes a page that were asked for; None: all vectors, or a given codec
     bytes_per_page: float  # of the files; of all vectors, 2 a number
     k: int | None
     dtype: str
@@ -53,12 +53,14 @@ def plan(
     budgets: Sequence[int],
     *,
     encoder: Mapping[str, Any] | str | None = None,
+    codec: Codec | None = None,
     seed: int = 0,
     progress: Callable[[str], None] = lambda what: None,
 ) -> list[Planned]:
     """What pages would take and keep in so many bytes each, and uncompressed: a row a budget.
     `encoder` names what made the vectors. Where glie's codebook does not fit them, one is made of
-    the pages, as an index would. Of more than 500 pages, so many are drawn."""
+    the pages, as an index would. `codec` is measured besides, in the row before the last. Of more
+    than 500 pages, so many are drawn."""
     if not isinstance(pages, Pages) or not len(pages):
         raise InputError(f"plan: expected glie.Pages, at least one, found {pages!r}")
     entry, rng = encoder_entry(encoder), np.random.default_rng(seed)
@@ -69,9 +71,12 @@ def plan(
     questions = _questions(pages, rng)
     exact = _exact(pages, questions, progress)
     rows = []
-    for budget, codec in zip(budgets, codecs, strict=True):
+    for budget, chosen in zip(budgets, codecs, strict=True):
         progress(f"{budget:,} bytes a page")
-        rows.append(_measured(pages, questions, exact, codec, entry, budget))
+        rows.append(_measured(pages, questions, exact, chosen, entry, budget))
+    if codec is not None:
+        progress("the codec given")
+        rows.append(_measured(pages, questions, exact, codec, entry, None))
     whole = 2 * pages.vectors.size / len(pages)
     return [*rows, Planned(None, whole, None, "bf16", 0, 1.0, 1.0, 0.0)]
 
@@ -105,7 +110,7 @@ def _measured(
     exact: Floats,
     codec: Codec,
     encoder: Mapping[str, Any] | None,
-    budget: int,
+    budget: int | None,
 ) -> Planned:
     """The pages in an index of their own, asked all questions."""
     with tempfile.TemporaryDirectory() as folder:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -134,21 +135,68 @@ def tune_bar() -> Iterator[Callable[[TuneStep], None]]:
 
 @contextmanager
 def status_line(what: str) -> Iterator[Callable[[str], None]]:
-    """A line that says what is being done, where someone watches, and now and then a line where
-    the output is kept; gives the way to change it."""
-    if errors.is_terminal:
-        with errors.status(rich.text.Text(what)) as status:
-            yield lambda what: status.update(rich.text.Text(what))
+    """A line that says what is being done, with a bar while it counts ("12 of 340 pages"), where
+    someone watches, and now and then a line where the output is kept; gives the way to change
+    it."""
+    said, pace = time.perf_counter(), Pace()
+    if not errors.is_terminal:
+
+        def say(what: str) -> None:
+            nonlocal said
+            pace.note(what)
+            if time.perf_counter() - said > SECONDS_BETWEEN_LINES:
+                said = time.perf_counter()
+                errors.print(", ".join(filter(None, (what, pace.told))), soft_wrap=True)
+
+        yield say
         return
-    said = time.perf_counter()
+    columns = (
+        rich.progress.SpinnerColumn(),
+        rich.progress.TextColumn("{task.description}", markup=False),
+        rich.progress.BarColumn(bar_width=20),
+        rich.progress.TextColumn("{task.fields[pace]}", style="dim", markup=False),
+    )
+    with rich.progress.Progress(*columns, console=errors, transient=True) as bar:
+        task = bar.add_task(what, total=None, pace="")
 
-    def say(what: str) -> None:
-        nonlocal said
-        if time.perf_counter() - said > SECONDS_BETWEEN_LINES:
-            said = time.perf_counter()
-            errors.print(what, soft_wrap=True)
+        def show(what: str) -> None:
+            pace.note(what)
+            bar.update(
+                task, description=what, total=pace.total, completed=pace.done, pace=pace.told
+            )
 
-    yield say
+        yield show
+
+
+class Pace:
+    """How fast something goes, and how long it will take, from lines that count: "12 of 340"."""
+
+    def __init__(self) -> None:
+        self.done = 0
+        self.total: int | None = None
+        self._kind, self._began, self._first = "", 0.0, 0
+
+    def note(self, line: str) -> None:
+        """Take in a line; one that counts something else begins anew."""
+        now = time.perf_counter()
+        counted = re.search(r"(\d[\d,]*) of (\d[\d,]*)", line)
+        if counted is None:
+            self.done, self.total = 0, None
+            return
+        self.done, self.total = (int(number.replace(",", "")) for number in counted.groups())
+        kind = re.sub(r"\d[\d,]*", "", line)
+        if kind != self._kind or self.done < self._first:
+            self._kind, self._began, self._first = kind, now, self.done
+
+    @property
+    def told(self) -> str:
+        """Empty until there is something to tell."""
+        seconds = time.perf_counter() - self._began
+        if self.total is None or self.done <= self._first or seconds <= 0:
+            return ""
+        rate = (self.done - self._first) / seconds
+        left = round((self.total - self.done) / rate)
+        return f"{rate:,.1f} a second, {left // 60}:{left % 60:02} left"
 
 
 def size(number: int) -> str:

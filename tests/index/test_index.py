@@ -573,3 +573,35 @@ def test_the_reference_agrees_on_codes(pages: glie.Pages) -> None:
     flat = Packed.of(codes.vectors.reshape(-1, 16), "bf16")
     scores = maxsim_reference(q, np.array([0, 5]), flat, starts, ends)[0]
     np.testing.assert_allclose(scores, expected_scores(codes, q), rtol=1e-5)
+
+
+def test_codes_of_pages_in_any_order(index: glie.Index, pages: glie.Pages) -> None:
+    wanted = ["a.pdf#9", "a.pdf#2", "a.pdf#30"]
+    found, all_codes = index.codes(wanted), index.codec.compress(pages)
+    assert list(found.ids) == wanted
+    for row, page_id in enumerate(wanted):
+        expected = all_codes.vectors[pages.ids.index(page_id)]
+        np.testing.assert_allclose(found.vectors[row], expected, atol=0.01)  # bfloat16
+    with pytest.raises(glie.IdError, match="'none' is not in the index"):
+        index.codes(["none"])
+    with pytest.raises(glie.InputError, match="at least one id"):
+        index.codes([])
+
+
+def test_a_view_of_the_latest_state(index: glie.Index) -> None:
+    assert index.latest() is index  # nothing has changed
+    before = index.generation
+    glie.Index.open(index.path).delete(["a.pdf#1"])
+    view = index.latest()
+    assert ("a.pdf#1" in index, "a.pdf#1" in view) == (True, False)
+    assert (index.generation, view.generation) == (before, before + 1)
+
+
+def test_uploaded_documents_do_not_count_as_the_index(index: glie.Index) -> None:
+    before = index.info()
+    (index.path / "documents").mkdir()
+    (index.path / "documents" / "a.txt").write_bytes(b"x" * 1000)
+    after = index.info()
+    assert (after.document_bytes, before.document_bytes) == (1000, 0)
+    assert after.bytes == before.bytes + 1000
+    assert after.lean_bytes == before.lean_bytes

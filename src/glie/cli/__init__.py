@@ -19,6 +19,7 @@ VERBS = (
     indexes.index,
     indexes.add,
     search.search,
+    serve.serve,
     serve.mcp,
     indexes.delete,
     indexes.compact,

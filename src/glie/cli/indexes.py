@@ -283,6 +283,8 @@ def info(
         rows.append(("finder", "none: every page is scanned"))
     if facts.image_bytes:
         rows.append(("pictures", f"{size(facts.image_bytes)}, not counted in the lines above"))
+    if facts.document_bytes:
+        rows.append(("uploads", f"{size(facts.document_bytes)}, not counted either"))
     for name, value in rows:
         table.add_row(name, rich.text.Text(value))
     output.print(table)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import rich.padding
+import rich.style
+import rich.table
 import rich.text
 import typer
 
@@ -79,14 +81,22 @@ def search(
     if not shown:
         print("no pages: the index is empty")
         return
+    table = rich.table.Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(justify="right", min_width=3)
+    table.add_column(justify="right", min_width=6)
+    table.add_column(overflow="fold")
     for hit in shown:
-        name = (printable(hit["id"]), "cyan")
-        output.print(rich.text.Text.assemble(f"{hit['rank']:3}  {hit['score']:6.2f}  ", name))
         text = rich.text.Text(hit["snippet"])
         for start, end in matches(hit["snippet"], question):
             text.stylize("bold", start, end)
         text = text or rich.text.Text(f"({why_no_text(hit['metadata'])})", style="dim")
-        output.print(rich.padding.Padding(text, (0, 0, 0, 13), expand=False))
+        lines = [rich.text.Text(printable(hit["id"]), style="cyan"), text]
+        if isinstance(hit["path"], str):
+            link = Path(hit["path"]).absolute().as_uri()  # which many terminals open by a click
+            style = rich.style.Style(dim=True, link=link)
+            lines.append(rich.text.Text(printable(hit["path"]), style=style))
+        table.add_row(str(hit["rank"]), f"{hit['score']:.2f}", rich.text.Text("\n").join(lines))
+    output.print(table)
     again = f"{cost.pages_regenerated:,} regenerated, " if cost.pages_regenerated else ""
     scanned = count(cost.pages_scanned, "page")
     if cost.pages_estimated:

@@ -1,8 +1,118 @@
-"""The verbs that serve an index to other programs."""
+"""The verbs that serve an index, to people and to other programs."""
 
 from __future__ import annotations
 
+import contextlib
+import socket
+from typing import Annotated
+
+import typer
+
 from glie.cli.shared import IndexPath
+from glie.errors import InputError, MissingExtraError
+from glie.terminal import output, print_json
+
+MEGABYTE = 1 << 20
+
+
+def serve(
+    index_path: IndexPath,
+    host: Annotated[
+        str, typer.Option(help="Where to listen; 0.0.0.0 is everywhere.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0 takes one that is free.", min=0, max=65535)] = 8000,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            envvar="GLIE_TOKEN",
+            help="What clients have to know. Needed to listen on anything but this machine.",
+            show_default="none",
+        ),
+    ] = None,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Neither uploads nor deletions.")
+    ] = False,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Another name that browsers know this server by, as behind a proxy; may be given "
+            "several times.",
+        ),
+    ] = None,
+    max_upload_mb: Annotated[
+        int, typer.Option(metavar="MB", help="The size of an upload, at most.", min=1)
+    ] = 100,
+    max_upload_pages: Annotated[int, typer.Option(help="The pages of an upload.", min=1)] = 2000,
+    max_query: Annotated[
+        int, typer.Option(metavar="CHARACTERS", help="The length of a question.", min=1)
+    ] = 2000,
+    max_searches: Annotated[
+        int, typer.Option(help="Searches at the same time; others wait.", min=1)
+    ] = 4,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print where it listens as a line of JSON.")
+    ] = False,
+) -> None:
+    """Search an index in the browser, see why a page matched, add and delete documents.
+
+    Only this machine can reach it, unless --host says otherwise. The API is described at
+    /openapi.json, and in docs/serve.md.
+
+    glie serve reports.glie
+
+    GLIE_TOKEN=$(openssl rand -hex 16) glie serve reports.glie --host 0.0.0.0 --read-only
+    """
+    try:
+        import uvicorn
+    except ImportError:
+        raise MissingExtraError("the web application", "serve") from None
+    from glie.server.app import LOOPBACK, create_app
+    from glie.server.guard import check_exposure, is_loopback
+    from glie.server.limits import Limits
+
+    check_exposure(host, token)
+    names = [*LOOPBACK, host, *(allow_host or [])]
+    app = create_app(
+        index_path,
+        read_only=read_only,
+        token=token,
+        hosts=names if allow_host or is_loopback(host) else None,
+        limits=Limits(
+            upload_bytes=max_upload_mb * MEGABYTE,
+            upload_pages=max_upload_pages,
+            query_characters=max_query,
+            searches=max_searches,
+        ),
+    )
+    listening = listening_socket(host, port)
+    address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}/"
+    if as_json:
+        print_json({"index": str(index_path), "url": address, "read_only": read_only})
+    else:
+        output.print(f"{index_path} at {address} (Ctrl-C ends it)", soft_wrap=True)
+    config = uvicorn.Config(
+        app,
+        access_log=False,
+        log_level="warning",
+        server_header=False,
+        timeout_graceful_shutdown=5,
+        ws="none",
+    )
+    with contextlib.suppress(KeyboardInterrupt):  # which is how it is told to end
+        uvicorn.Server(config).run(sockets=[listening])
+
+
+def listening_socket(host: str, port: int) -> socket.socket:
+    """A socket there, or an error that says what is in the way."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=512)
+    except OSError as error:
+        raise InputError(
+            f"cannot listen on {host}, port {port}: {error.strerror}; choose another with --port "
+            "or --host"
+        ) from None
 
 
 def mcp(index_path: IndexPath) -> None:

@@ -41,6 +41,7 @@ from glie.index.format import VERSION, checksum, damaged
 MANIFEST = "manifest.json"
 SEGMENTS = "segments"
 CODEC = "codec"
+DOCUMENTS = "documents"  # that were uploaded to the index
 LOCK = "lock"
 WRITER = "writer.json"
 FORMAT = "glie-index"
@@ -321,6 +322,10 @@ class Folder:
         """Of these, the bytes of a fitted codec."""
         return _size(self.path / CODEC)
 
+    def documents_size(self) -> int:
+        """Of these, the bytes of uploaded documents."""
+        return _size(self.path / DOCUMENTS)
+
 
 def _size(folder: Path) -> int:
     total = 0
@@ -336,6 +341,19 @@ def write_durably(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+
+
+def rename_durably(path: Path, place: Path) -> None:
+    """Put a file in its place, over what is there, and wait until that is on disk."""
+    path.replace(place)
+    _sync(place.parent)
+
+
+def make_durably(folder: Path) -> None:
+    """Make a folder, unless it is there, and wait until that is on disk."""
+    if not folder.is_dir():
+        folder.mkdir()
+        _sync(folder.parent)
 
 
 def _sync(folder: Path) -> None:

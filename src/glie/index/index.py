@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import itertools
 import os
@@ -56,11 +57,13 @@ class IndexInfo:
     vectors: int  # that the pages had before compression; rounded where counts are
     uncompressed_bytes: int  # those vectors at 2 bytes a number
     finder_bytes: int  # of `bytes`, the finder and its signatures; 0: every page is scanned
+    document_bytes: int  # of `bytes`, documents that were uploaded
 
     @property
     def lean_bytes(self) -> int:
-        """Of everything that grows with the pages: without the codec, and without pictures."""
-        return self.bytes - self.image_bytes - self.codec_bytes
+        """Of all that a search needs and that grows with the pages: without the codec, without
+        pictures and without documents."""
+        return self.bytes - self.image_bytes - self.codec_bytes - self.document_bytes
 
 
 PAGES_PER_SHRINK = 64  # at a time: their anchors are spread out to as many vectors as they had
@@ -135,6 +138,11 @@ class Index:
         return self._state.manifest.dim
 
     @property
+    def generation(self) -> int:
+        """How many changes were committed before what this shows."""
+        return self._state.manifest.generation
+
+    @property
     def ids(self) -> list[str]:
         """The live ids, in the order of insertion."""
         return list(self._state.positions)
@@ -161,6 +169,16 @@ class Index:
         segment, row = state.place(state.position(page_id))
         images = state.images[segment]
         return images.image(row) if images else None
+
+    def codes(self, ids: Sequence[str]) -> Codes:
+        """What is stored of some pages, at least one, in the order of these ids."""
+        state, wanted = self._state, distinct(ids)
+        if not wanted:
+            raise InputError("codes: expected at least one id")
+        positions = np.array([state.position(page_id) for page_id in wanted], np.int64)
+        order = np.argsort(positions)
+        stored = state.codes_at(positions[order]).take(np.argsort(order))
+        return dataclasses.replace(stored, ids=wanted)
 
     def info(self) -> IndexInfo:
         """Counts and measured sizes."""
@@ -189,6 +207,7 @@ class Index:
             vectors=vectors,
             uncompressed_bytes=vectors * 2 * (dim or 0),
             finder_bytes=state.finder_bytes,
+            document_bytes=self._folder.documents_size(),
         )
 
     def refresh(self) -> None:
@@ -199,6 +218,13 @@ class Index:
             self._ids = None
             if self._state.manifest.codec != before:  # the folder was made anew
                 self.codec = self._folder.codec(self._state.manifest)
+
+    def latest(self) -> Index:
+        """The latest committed state, as a view of its own; this one stays as it is. Several
+        threads may search one view while another refreshes."""
+        view = copy.copy(self)
+        view.refresh()
+        return view if view._state is not self._state else self
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:

@@ -1,0 +1,286 @@
+"""What the API takes and gives, as its OpenAPI schema tells it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+PAGE_ID = "reports/annual-report-2023.pdf#3"
+QUESTION = "How much was invested at Skarrow Sound in 2023?"
+
+
+class Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class Problem(Model):
+    """What went wrong, in one line."""
+
+    error: str = Field(examples=["page 'a.pdf#9' is not in the index"])
+
+
+class SearchRequest(Model):
+    """A question: `query` in words, for an index that names its encoder, or `vectors`, one unit
+    vector a token, of any encoder."""
+
+    query: str | None = Field(None, description="The question, in words.", examples=[QUESTION])
+    vectors: list[list[float]] | None = Field(
+        None, description="The question as vectors, (m, D), of unit length.", examples=[None]
+    )
+    top: int = Field(10, ge=1, description="How many pages to find.")
+    documents: list[str] | None = Field(
+        None, description="Only pages of these documents.", examples=[None]
+    )
+    shortlist: int | None = Field(
+        None, ge=0, le=10_000, description="Pages to regenerate; 0: none.", examples=[None]
+    )
+    exact: bool | None = Field(
+        None, description="Score every page, or only candidates; null: what suits the index's size."
+    )
+    normalize: bool = Field(False, description="Take vectors that are not of unit length.")
+
+
+class Hit(Model):
+    """A page that answers."""
+
+    rank: int
+    id: str = Field(examples=[PAGE_ID])
+    score: float
+    document: str | None
+    page: int | None
+    snippet: str = Field(description="Where the page answers; empty where its text is not known.")
+    marks: list[tuple[int, int]] = Field(
+        description="Where the question's words are in the snippet: characters from, to."
+    )
+    note: str | None = Field(description="Why there is no text.")
+    picture: bool = Field(description="Whether /pages/{id}/image shows it.")
+
+
+class Cost(Model):
+    """What a search cost."""
+
+    pages_scanned: int
+    pages_estimated: int
+    pages_regenerated: int
+    bytes_read: int
+    milliseconds: float
+    encode_milliseconds: float
+
+
+class SearchResponse(Model):
+    """The pages found, best first, and what finding them cost."""
+
+    query: str | None
+    hits: list[Hit]
+    cost: Cost
+
+
+class Page(Model):
+    """A page of the index, with its neighbours in the document."""
+
+    id: str = Field(examples=[PAGE_ID])
+    document: str | None
+    page: int | None
+    pages: int | None = Field(description="Of the document, in the index.")
+    previous: str | None
+    next: str | None
+    origin: str | None = Field(description="Where its text is from: text or ocr.")
+    picture: bool
+    text: str
+    note: str | None = Field(description="Why there is no text.")
+    metadata: dict[str, Any] = Field(description="What else is stored of it.")
+
+
+class Warm(Model):
+    """A place that a word of the question is warm at."""
+
+    place: int = Field(description="Its number among `places`.")
+    heat: float = Field(ge=0, le=1, description="1 at the word's best place.")
+    similarity: float
+
+
+class Word(Model):
+    """A word of the question."""
+
+    text: str
+    common: bool = Field(description="Whether it stands in every question, like `the`.")
+    start: int
+    end: int
+    score: float = Field(description="What it adds to the score of the page.")
+    warm: list[Warm]
+
+
+class Heatmap(Model):
+    """Where on a page each word of a question found its evidence."""
+
+    id: str = Field(examples=[PAGE_ID])
+    query: str
+    vectors: Literal["document", "index"]
+    kind: Literal["boxes", "spans", "none"] = Field(
+        description="What places are: boxes of the picture (left, top, right, bottom as fractions "
+        "of it), or spans of the text (characters from, to)."
+    )
+    reason: str | None = Field(description="Why there is none.")
+    places: list[list[float]]
+    labels: list[str]
+    words: list[Word]
+
+
+class Document(Model):
+    """A document of the index."""
+
+    name: str = Field(examples=["reports/annual-report-2023.pdf"])
+    pages: int
+    first: str = Field(description="The id of its first page.")
+    uploaded: bool
+
+
+class DocumentPages(Model):
+    """A document and the ids of its pages."""
+
+    name: str = Field(examples=["reports/annual-report-2023.pdf"])
+    uploaded: bool
+    pages: list[str] = Field(examples=[[PAGE_ID]])
+
+
+class Documents(Model):
+    documents: list[Document]
+
+
+class Added(Model):
+    """What became of an upload."""
+
+    documents: list[str] = Field(examples=[["report.pdf"]])
+    pages: int
+    unchanged: list[str]
+    problems: list[str]
+
+
+class Deleted(Model):
+    deleted: int = Field(description="Pages.")
+    pages: int = Field(description="Those left in the index.")
+
+
+class Info(Model):
+    """What the index holds and what it weighs, and what the server allows."""
+
+    name: str
+    version: str
+    pages: int
+    documents: int
+    deleted: int
+    generation: int
+    encoder: str | None
+    encoder_state: str
+    k: int
+    dim: int | None
+    dtype: str
+    words: int
+    bytes: int
+    bytes_per_page: float | None
+    uncompressed_bytes: int
+    compression: float | None
+    budget: int | None
+    finder_bytes: int
+    image_bytes: int
+    codec_bytes: int
+    document_bytes: int
+    vectors: int
+    read_only: bool
+    limits: dict[str, int]
+
+
+class Health(Model):
+    status: Literal["ok"]
+    encoder: Literal["none", "loading", "ready", "failed"]
+
+
+class Token(Model):
+    token: str = Field(max_length=1000)
+
+
+class Budget(Model):
+    """What a page takes, and what is kept of a search over all vectors."""
+
+    budget: int | None
+    bytes_per_page: float
+    k: int | None
+    dtype: str
+    words: int
+    overlap: float
+    same_best: float
+    error: float
+
+
+class Spread(Model):
+    median: float | None
+    low: float | None
+    high: float | None
+
+
+class PageShape(Model):
+    id: str
+    vectors: int
+    twonn: float | None
+    gaussian: float | None
+    uniform: float | None
+
+
+class Shape(Model):
+    """Norms and intrinsic dimension of the sampled pages."""
+
+    pages: int
+    dims: list[int]
+    vectors: Spread
+    norm: Spread
+    twonn: Spread
+    gaussian: Spread
+    uniform: Spread
+    each: list[PageShape]
+
+
+class Survey(Model):
+    """What budgets would keep of this corpus, and its geometry, measured in the background."""
+
+    state: Literal["idle", "running", "done", "failed"]
+    doing: str
+    share: Annotated[float, Field(ge=0, le=1)]
+    stale: bool = Field(description="Whether the index has changed since.")
+    sampled: int
+    budgets: list[Budget]
+    current: Budget | None = Field(description="The index as it is.")
+    geometry: Shape | None
+
+
+class Seen(Model):
+    at: tuple[float, float]
+    anchor: int
+    label: str
+
+
+class Anchor(Model):
+    at: tuple[float, float]
+    count: int
+    length: float | None
+
+
+class Child(Model):
+    at: tuple[float, float]
+    anchor: int
+
+
+class PageMap(Model):
+    """A page's vectors in a plane, with what is stored and what is read back."""
+
+    id: str = Field(examples=[PAGE_ID])
+    reason: str | None = Field(description="Why only what is stored is shown.")
+    explained: float
+    vectors: list[Seen]
+    anchors: list[Anchor]
+    children: list[Child]
+    norm_low: float
+    norm_high: float
+    twonn: float | None
+    gaussian: float | None
+    uniform: float | None

@@ -1,0 +1,124 @@
+"""What budgets would keep of this corpus, and what shape its vectors have: measured in the
+background on some of its pages, once for a state of the index."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import threading
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+
+from glie.errors import GlieError, InputError
+from glie.geometry import CorpusGeometry, measure
+from glie.index.index import Index
+from glie.pages import Floats, Pages
+from glie.planning import Planned, plan
+from glie.server.library import Library
+
+SAMPLE = 120  # pages that are encoded again
+BUDGETS = (130, 260, 520, 1040, 2080, 4160)  # bytes a page
+
+log = logging.getLogger("glie.serve")
+
+
+@dataclasses.dataclass(frozen=True)
+class Survey:
+    """Where a survey is, and what it found."""
+
+    state: Literal["idle", "running", "done", "failed"] = "idle"
+    doing: str = ""
+    share: float = 0.0  # of the work that is done
+    generation: int = -1  # the state of the index that it is of
+    sampled: int = 0
+    budgets: tuple[Planned, ...] = ()  # the last uncompressed
+    current: Planned | None = None  # the index's own codec
+    geometry: CorpusGeometry | None = None
+
+
+class Surveyor:
+    """Makes surveys, one at a time."""
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+        self._lock = threading.Lock()
+        self.survey = Survey()
+
+    def start(self) -> Survey:
+        """Begin one, unless one is being made or is there already."""
+        generation = self._library.index.generation
+        with self._lock:
+            made = self.survey.state == "done" and self.survey.generation == generation
+            if not made and self.survey.state != "running":
+                self.survey = Survey("running", "choosing pages", generation=generation)
+                threading.Thread(target=self._run, name="survey", daemon=True).start()
+        return self.survey
+
+    def _run(self) -> None:
+        try:
+            self.survey = self._made(self._library.index)
+        except GlieError as error:
+            self._failed(str(error))
+        except Exception:
+            log.exception("the survey failed")
+            self._failed("it failed; the server's log says why")
+
+    def _failed(self, why: str) -> None:
+        self.survey = dataclasses.replace(self.survey, state="failed", doing=why)
+
+    def _say(self, doing: str, share: float) -> None:
+        self.survey = dataclasses.replace(self.survey, doing=doing, share=share)
+
+    def _made(self, index: Index) -> Survey:
+        pages = sample(
+            self._library,
+            index,
+            SAMPLE,
+            lambda done, most: self._say(f"encoding page {done} of {most}", 0.7 * done / most),
+        )
+        rows = plan(
+            pages,
+            budgets_for(pages.dim),
+            encoder=index.encoder,
+            codec=index.codec,
+            progress=lambda what: self._say(what, 0.75),
+        )
+        self._say("the shape of pages", 0.9)
+        shape = measure({index.path.name: zip(pages.ids, pages, strict=True)})[0]
+        return Survey(
+            "done",
+            share=1.0,
+            generation=self.survey.generation,
+            sampled=len(pages),
+            budgets=tuple(row for row in rows if row is not rows[-2]),
+            current=rows[-2],
+            geometry=shape,
+        )
+
+
+def sample(
+    library: Library, index: Index, most: int, progress: Callable[[int, int], None]
+) -> Pages:
+    """All vectors of some pages, drawn from those whose documents can be read."""
+    ids = index.ids
+    kept: dict[str, Floats] = {}
+    why = "the index is empty"
+    for place in np.random.default_rng(0).permutation(len(ids)).tolist():
+        try:
+            kept[ids[place]] = library.evidence(index, ids[place]).vectors
+        except (GlieError, OSError, IndexError) as error:
+            why = str(error)
+            continue
+        progress(len(kept), min(most, len(ids)))
+        if len(kept) == most:
+            break
+    if not kept:
+        raise InputError(f"no page can be encoded again: {why}")
+    return Pages(list(kept.values()), list(kept))
+
+
+def budgets_for(dim: int) -> list[int]:
+    """The budgets that are worth a look for vectors of so many numbers."""
+    return [budget * max(1, round(dim / 128)) for budget in BUDGETS]

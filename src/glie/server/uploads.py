@@ -1,0 +1,173 @@
+"""Documents that come and go while the index is served.
+
+A file is first written beside its place and waited for, then renamed, then indexed; only when the
+index has committed it is it acknowledged. So whatever happens in between, what was acknowledged is
+there, and what was not may be sent again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import secrets
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from glie.documents import FoundDocument, count_pages
+from glie.errors import DocumentError, IndexFolderError, InputError, LockedError
+from glie.index.folder import make_durably, rename_durably
+from glie.index.index import Index
+from glie.ingest import Step, file_digest, ingest, known_documents
+from glie.server.library import Library
+from glie.server.names import numbered, safe_name
+from glie.wording import count
+
+ARRIVING = ".arriving-"  # begins the names of files that are not there yet
+
+
+class Sent(NamedTuple):
+    """A file as it was sent."""
+
+    name: str
+    file: BinaryIO
+
+
+@dataclasses.dataclass(frozen=True)
+class Added:
+    """What became of an upload."""
+
+    documents: list[str]  # under the names that the index has for them
+    pages: int  # that were added
+    unchanged: list[str]  # the index had them already
+    problems: list[str]
+
+
+class Uploads:
+    """Adds and deletes documents, one change at a time."""
+
+    def __init__(self, library: Library, most_pages: int) -> None:
+        self._library = library
+        self._most_pages = most_pages
+        self._lock = threading.Lock()
+
+    def add(
+        self, files: Sequence[Sent], progress: Callable[[Step], None] = lambda step: None
+    ) -> Added:
+        """Keep and index these files: all that can be read. Raises DocumentError if none can."""
+        library = self._library
+        if not files:
+            raise InputError("no file was sent; expected at least one, in the field 'files'")
+        with self._lock, _writing(library.path) as index:
+            try:
+                make_durably(library.folder)
+            except OSError as error:
+                raise IndexFolderError(
+                    f"{library.folder.name}: cannot be made: {error.strerror}"
+                ) from None
+            _remove_arriving(library.folder)
+            problems, kept, unchanged = list[str](), list[Path](), list[str]()
+            room = self._most_pages
+            for sent in files:
+                try:
+                    path, room = self._keep(index, sent, room)
+                except DocumentError as error:
+                    problems.append(str(error))
+                else:
+                    kept.append(path)
+            if not kept:
+                raise DocumentError("; ".join(problems))
+            before = set(known_documents(index))
+            report = ingest(index, library.encoder, kept, progress=progress)
+            library.refresh()
+            names = {known.path: name for name, known in known_documents(index).items()}
+            added = list[str]()
+            for path in kept:
+                name = names.get(str(path))
+                if name is None:  # nothing of it could be indexed
+                    path.unlink()
+                else:
+                    (unchanged if name in before else added).append(name)
+            for page in report.pages_without_text:
+                report.problems.append(f"{page}: no text was found on it")
+            problems += report.problems
+            if not added and not unchanged:
+                raise DocumentError("; ".join(problems))
+            return Added(added, report.pages_added, unchanged, problems)
+
+    def _keep(self, index: Index, sent: Sent, room: int) -> tuple[Path, int]:
+        """Write a file to its place in the index's folder; it has at most `room` pages."""
+        name, folder = safe_name(sent.name), self._library.folder
+        arriving = folder / f"{ARRIVING}{secrets.token_hex(8)}{Path(name).suffix}"
+        try:
+            with open(arriving, "xb") as file:
+                shutil.copyfileobj(sent.file, file)
+                file.flush()
+                os.fsync(file.fileno())
+            if arriving.stat().st_size == 0:
+                raise DocumentError(f"{name}: the file is empty")
+            pages = count_pages(FoundDocument(name, arriving))
+            if pages > room:
+                raise DocumentError(
+                    f"{name}: {count(pages, 'page')}, which makes more than the "
+                    f"{self._most_pages:,} that one upload may have"
+                )
+            path = _free_place(index, folder, name, file_digest(arriving))
+            rename_durably(arriving, path)
+            return path, room - pages
+        except OSError as error:
+            raise IndexFolderError(f"{name}: cannot be kept: {error.strerror or error}") from None
+        finally:
+            arriving.unlink(missing_ok=True)
+
+    def delete(self, name: str) -> int:
+        """Delete a document from the index and, if it was uploaded, its file; returns how many
+        pages it had."""
+        library = self._library
+        with self._lock, _writing(library.path) as index:
+            library.refresh()
+            document = library.document(name)
+            path = Path(known_documents(index)[name].path)
+            deleted = index.delete(document.ids)
+            library.refresh()
+            if library.is_own(path):
+                path.unlink(missing_ok=True)
+            return deleted
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[Index]:
+    """The index, for this one change."""
+    index = Index.open(path)
+    try:
+        with index.writing():
+            index.refresh()
+            yield index
+    except LockedError as error:
+        raise LockedError(str(error).partition(": ")[2]) from None
+
+
+def _remove_arriving(folder: Path) -> None:
+    """What an interrupted upload left; nobody else writes here now."""
+    for path in folder.glob(f"{ARRIVING}*"):
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def _free_place(index: Index, folder: Path, name: str, digest: str) -> Path:
+    """Where a file of this name and content goes: where it is already, or where nothing is. A
+    document of the index that has the name keeps it."""
+    known = known_documents(index)
+    number, tried = 1, name
+    while True:
+        path = folder / tried
+        if path.exists():
+            if file_digest(path) == digest:
+                return path
+        elif tried not in known:
+            return path
+        number += 1
+        tried = numbered(name, number)
