@@ -214,6 +214,18 @@ def test_nothing_of_a_long_text_is_left_out(checkpoint: Callable[[str], Path]) -
     close([rows], [np.concatenate(expected)])
     unbroken = encoder.encode_pages(["red," * 30])[0]
     assert len(unbroken) == 30 + 3 * 3
+    five = ["red,blue,green"] * 10  # tokens a word: cut between words, not after 21
+    pieces = [" ".join(five[at : at + 4]) for at in range(0, 10, 4)]
+    cut = encoder.encode_pages([" ".join(five)])[0]
+    close([cut], [np.concatenate(model.encode_document(pieces, convert_to_numpy=True))])
+
+
+def test_libraries_keep_quiet_meanwhile() -> None:
+    logs = transformers.utils.logging
+    before = logs.get_verbosity(), logs.is_progress_bar_enabled()
+    with quietly():
+        assert (logs.get_verbosity(), logs.is_progress_bar_enabled()) == (logs.ERROR, False)
+    assert (logs.get_verbosity(), logs.is_progress_bar_enabled()) == before
 
 
 def test_another_encoder_is_refused(

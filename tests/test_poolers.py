@@ -99,21 +99,24 @@ def test_in_a_call_of_encode_document(colbert: Path) -> None:
     assert len(model.encode_query(["red"], token_pooling=both)[0]) == 2
 
 
-@pytest.mark.parametrize("codec", [glie.Codec(k=2), random_codec(DIM, 0).at(2)])
+@pytest.mark.parametrize(
+    ("codec", "tasks"),
+    [(glie.Codec(k=2), ["document"]), (random_codec(DIM, 0).at(2), ["query", "document"])],
+)
 def test_as_the_last_module_of_a_saved_model(
-    codec: glie.Codec, colbert: Path, tmp_path: Path
+    codec: glie.Codec, tasks: list[str], colbert: Path, tmp_path: Path
 ) -> None:
     model = MultiVectorEncoder(str(colbert), device="cpu")
     whole = [page.clone() for page in model.encode_document(TEXTS)]
-    model.append(GliePooling(codec=codec, tasks="document"))
+    model.append(GliePooling(codec=codec, tasks=tasks))
     same(model.encode_document(TEXTS), codec, whole)
     model.save_pretrained(str(tmp_path / "small"), create_model_card=False)
     again = MultiVectorEncoder(str(tmp_path / "small"), device="cpu", trust_remote_code=True)
     last = again[-1]
     assert isinstance(last, GliePooling)
-    assert (last.k, last.tasks, last.codec.same_as(codec)) == (2, ["document"], True)
+    assert (last.k, last.tasks, last.codec.same_as(codec)) == (2, tasks, True)
     same(again.encode_document(TEXTS), codec, whole)
-    assert len(again.encode_query(["red"])[0]) == 12
+    assert len(again.encode_query(["red"])[0]) == (2 if "query" in tasks else 12)
     with pytest.raises(ValueError, match="trust_remote_code"):
         MultiVectorEncoder(str(tmp_path / "small"), device="cpu")
 
