@@ -76,7 +76,7 @@ def test_what_cannot_be_read_is_told_and_leaves_nothing(client: Client, index_pa
         ("broken.pdf", b"%PDF-1.4 nonsense", "broken.pdf: damaged"),
         ("empty.pdf", b"", "empty.pdf: the file is empty"),
         ("x.exe", b"MZ", "x.exe: not a kind of document that can be read"),
-        ("", b"text", "field required"),
+        ("", b"text", "files.0: value error, Expected UploadFile"),
         ("bad.png", b"\x89PNG\r\n", "bad.png: damaged, or not an image"),
         ("latin.txt", b"caf\xe9", "latin.txt: not UTF-8 text"),
     ):

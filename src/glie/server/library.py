@@ -249,7 +249,7 @@ class Library:
         except (GlieError, OSError, IndexError) as error:
             kept = index.image(page_id)
             if kept is None:
-                raise error if isinstance(error, GlieError) else NotShownError(str(error))
+                raise NotShownError(str(error)) from None
             drawn = open_picture(io.BytesIO(kept), f"page {page_id!r}")
             drawn.thumbnail((longest, longest))
         buffer = io.BytesIO()
