@@ -16,6 +16,7 @@ SOURCE = Path(glie.__file__).parent
 ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "wording": set(),
+    "where": {"errors"},
     "pages": {"errors"},
     "geometry": {"errors", "pages"},
     "kernels": {"errors", "pages"},
@@ -24,7 +25,7 @@ ROOMS: dict[str, set[str]] = {
     "finder": {"errors", "kernels", "codec"},
     "hot": {"pages", "codec"},
     "search": {"errors", "pages", "kernels", "codec", "finder", "hot"},
-    "index": {"errors", "pages", "kernels", "codec", "finder", "hot", "search"},
+    "index": {"errors", "pages", "kernels", "codec", "finder", "hot", "search", "where"},
     "planning": {"errors", "pages", "kernels", "codec", "search", "index"},
     "documents": {"errors"},
     "encoders": {"errors", "pages", "kernels", "documents"},
