@@ -19,7 +19,7 @@ from glie.codec.codes import Codes
 from glie.codec.fitted import encoder_entry
 from glie.codec.shrink import shrunk, smaller
 from glie.errors import IdError, IndexFolderError, InputError, VectorError
-from glie.hot import HotPages
+from glie.hot import HotPages, read_back
 from glie.index import signing
 from glie.index.folder import Folder, Manifest
 from glie.index.format import StoredCodes, tombstone_bytes
@@ -429,12 +429,9 @@ class Index:
         return hits_of(ranking, state.record)
 
     def _read_back(self, state: Snapshot) -> Callable[[Codes], Pages] | None:
-        """What reads the pages of a shortlist back, if anything can."""
-        if self.codec.decoder is None:  # to look words up costs no more than to keep them
-            return self.codec.regenerate if self.codec.regenerates else None
         if state.hot is None:
             state.hot = HotPages(self.codec.regenerate)
-        return state.hot
+        return read_back(self.codec, state.hot)
 
     def verify(self) -> None:
         """Read every byte and check it; raises CorruptIndexError at the first that is wrong."""
