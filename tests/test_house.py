@@ -26,6 +26,7 @@ ROOMS: dict[str, set[str]] = {
     "hot": {"pages", "codec"},
     "search": {"errors", "pages", "kernels", "codec", "finder", "hot"},
     "index": {"errors", "pages", "kernels", "codec", "finder", "hot", "search", "where"},
+    "engines": {"errors", "pages", "kernels", "codec", "hot", "search", "index", "where"},
     "planning": {"errors", "pages", "kernels", "codec", "search", "index"},
     "documents": {"errors"},
     "encoders": {"errors", "pages", "kernels", "documents"},
@@ -40,7 +41,7 @@ ROOMS: dict[str, set[str]] = {
     "terminal": {"geometry", "snippet", "ingest", "training", "evaluation", "wording", ""},
     "cli": {
         *("errors", "documents", "encoders", "snippet", "ingest", "evaluation", "terminal", ""),
-        *("codec", "search", "training", "wording", "planning"),
+        *("codec", "search", "training", "wording", "planning", "engines"),
     },
 }
 
@@ -82,6 +83,7 @@ def test_importing_is_light() -> None:
     heavy = [
         *("torch", "transformers", "numba", "PIL", "pypdfium2", "rich", "typer", "sklearn"),
         *("scipy", "matplotlib", "peft", "datasets", "pandas", "onnxruntime", "tokenizers"),
+        *("qdrant_client", "qdrant_edge", "lancedb", "pyarrow", "ray"),
     ]
     code = f"import sys, glie; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -7,7 +7,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from glie.codec.anchors import MAX_VECTORS
 from glie.codec.fitted import same_encoder
@@ -149,8 +149,18 @@ def found_documents(paths: Sequence[str | os.PathLike[str]]) -> list[FoundDocume
     return found
 
 
-def encoder_name(index: Index) -> str:
-    """The name of the encoder that made the index."""
+class EncodedPages(Protocol):
+    """Pages that may remember their encoder: an index, or a collection in an engine."""
+
+    @property
+    def path(self) -> object: ...
+
+    @property
+    def encoder(self) -> dict[str, Any] | None: ...
+
+
+def encoder_name(index: EncodedPages) -> str:
+    """The name of the encoder that made the pages."""
     if index.encoder is None:
         raise EncoderError(
             f"{index.path}: it does not name the encoder that made its vectors; use it from "
@@ -159,7 +169,7 @@ def encoder_name(index: Index) -> str:
     return str(index.encoder["name"])
 
 
-def check_encoder(index: Index, encoder: Encoder) -> None:
+def check_encoder(index: EncodedPages, encoder: Encoder) -> None:
     """Refuse to mix the vectors of two encoders."""
     name, recorded = encoder_name(index), index.encoder or {}
     if not same_encoder(recorded, {"name": encoder.name, "revision": encoder.revision}):

@@ -5,22 +5,31 @@ from __future__ import annotations
 import dataclasses
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import rich.padding
 import rich.text
 import typer
 
 import glie
-from glie.cli.shared import IndexPath, Json, encoder_of
+from glie.cli.shared import ApiKey, CollectionName, Json, Location, connected, encoder_of
 from glie.errors import GlieError, InputError
 from glie.terminal import output, print_json, size
 from glie.wording import count
 
+if TYPE_CHECKING:
+    from glie.engines import Collection
+
 
 def search(
-    index_path: IndexPath,
-    words: Annotated[list[str], typer.Argument(metavar="QUESTION", help="What you want to know.")],
+    arguments: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="INDEX QUESTION",
+            help="An index folder, which goes without saying with --engine, and what you want to "
+            "know.",
+        ),
+    ],
     top: Annotated[int, typer.Option(help="How many pages to show.")] = 10,
     shortlist: Annotated[
         int | None,
@@ -41,24 +50,54 @@ def search(
             show_default="candidates in a large index",
         ),
     ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ENGINE",
+            help="Ask the pages that `glie export` stored: qdrant, qdrant-edge or lancedb.",
+        ),
+    ] = None,
+    location: Location = None,
+    collection: CollectionName = None,
+    api_key: ApiKey = None,
+    prefetch: Annotated[
+        int | None,
+        typer.Option(
+            help="Pages that the engine scores by their codes, those whose means are nearest.",
+            show_default="1000 or more of a large collection, all of a small one",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Find the pages that answer a question."""
-    from glie.ingest import pages_of
+    """Find the pages that answer a question.
 
-    index = glie.Index.open(index_path)
+    glie search reports.glie "capital expenditure in 2018"
+
+    glie search --engine qdrant --url http://localhost:6333 --collection reports "expenditure"
+    """
+    is_index = engine is None or (Path(arguments[0]) / "manifest.json").exists()
+    words = arguments[1:] if is_index else arguments
+    if not words:
+        raise typer.BadParameter("Missing argument 'QUESTION'.")
     question = " ".join(words)
     if not question.strip():
         raise InputError("the question is empty")
-    ids = pages_of(index, document) if document else None
-    began = time.perf_counter()
-    if len(index):
-        vectors = encoder_of(index, None).encode_queries([question])
-        encoded = time.perf_counter()
-        hits = index.search(vectors, top=top, shortlist=shortlist, ids=ids, exact=exact)[0]
+    options: dict[str, Any] = {"top": top, "shortlist": shortlist, "exact": exact}
+    if engine is None:
+        from glie.ingest import pages_of
+
+        if (location, collection, api_key, prefetch) != (None, None, None, None):
+            raise InputError("--url, --collection, --api-key, --prefetch: they go with --engine")
+        place, index = arguments[0], glie.Index.open(arguments[0])
+        ids = pages_of(index, document) if document else None
+        hits, encoding = _ask(index, question, ids=ids, **options)
     else:
-        encoded = began
-        hits = glie.Hits([], [], [], glie.Cost(0, 0, 0, 0.0))
+        if collection is None and not is_index:
+            raise InputError("--collection: what the pages are called there was not given")
+        called = collection or Path(arguments[0]).absolute().stem
+        with glie.engines.Collection.open(connected(engine, location, called, api_key)) as pages:
+            place, where = pages.path, {"document": document} if document else None
+            hits, encoding = _ask(pages, question, where=where, prefetch=prefetch, **options)
     shown: list[dict[str, Any]] = [
         {
             "rank": rank,
@@ -77,10 +116,10 @@ def search(
     if as_json:
         print_json(
             {
-                "index": str(index_path),
+                "index": place,
                 "query": question,
                 "hits": shown,
-                "cost": {**dataclasses.asdict(hits.cost), "encode_seconds": encoded - began},
+                "cost": {**dataclasses.asdict(hits.cost), "encode_seconds": encoding},
             }
         )
         return
@@ -104,9 +143,19 @@ def search(
         scanned += f" of {cost.pages_estimated:,} estimated"
     output.print(
         f"{scanned} scanned, {again}{size(cost.bytes_read)} read, "
-        f"{cost.seconds * 1000:.1f} ms; {encoded - began:.1f} s to load the encoder",
+        f"{cost.seconds * 1000:.1f} ms; {encoding:.1f} s to load the encoder",
         style="dim",
     )
+
+
+def _ask(pages: glie.Index | Collection, question: str, **options: Any) -> tuple[glie.Hits, float]:
+    """The answer, and the seconds that it took to encode the question."""
+    if not len(pages):
+        return glie.Hits([], [], [], glie.Cost(0, 0, 0, 0.0)), 0.0
+    began = time.perf_counter()
+    vectors = encoder_of(pages, None).encode_queries([question])
+    encoded = time.perf_counter()
+    return pages.search(vectors, **options)[0], encoded - began
 
 
 def _snippet(metadata: dict[str, Any], question: str) -> str:

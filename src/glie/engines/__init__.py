@@ -1,6 +1,7 @@
 """Engines: vector databases that hold the pages of an index when one machine is not enough.
 
-    reports, _ = engines.export(index, engines.connect("qdrant", "http://localhost:6333", "reports"))
+    place = engines.connect("qdrant", "http://localhost:6333", "reports")
+    reports, _ = engines.export(index, place)
     hits = reports.search(queries, top=10)
 
 An engine is a class with the methods of `base.Engine`; it joins by being added to ENGINES.
@@ -14,7 +15,7 @@ from typing import Any
 
 from glie.engines.base import Engine
 from glie.engines.collection import Collection
-from glie.engines.export import Exported, export
+from glie.engines.exporting import Exported, export
 from glie.errors import InputError
 
 ENGINES = {  # by name: its module here, and its class

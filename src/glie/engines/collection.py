@@ -90,7 +90,9 @@ class Collection:
             return made
         there = cls._of(engine, header)
         if not there.codec.same_as(codec):
-            raise EngineError(f"{engine.place}: it holds codes of another codec; choose another name")
+            raise EngineError(
+                f"{engine.place}: it holds codes of another codec; choose another name"
+            )
         there.check_encoder(entry)
         return there
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ import numpy as np
 
 from glie.engines.base import Entry, Restriction, Row, in_steps, require, told_as
 from glie.errors import EngineError, InputError
+from glie.kernels.maxsim import maxsim
 from glie.pages import Floats, Queries
+from glie.search import best_first
 
 EXTRA = "lancedb"
 OLDEST = "0.30"
@@ -26,6 +29,7 @@ PAGES = "id != ''"
 IDS_PER_QUERY = 2048
 ROWS_PER_SETTLING = 500_000  # new rows are looked through one by one until then
 ROWS_PER_INDEX = 100_000  # fewer means are compared one by one
+REFINED = 4  # times the pages that are wanted, by an index of means, are compared exactly
 
 
 class LanceDB:
@@ -47,6 +51,7 @@ class LanceDB:
         self._name = collection
         self._version = version
         self._opened: Any = None
+        self._made = False  # by this export, whose unfinished versions nobody wants
         self._unsettled = 0  # rows since indexes were last made
         self.place = f"lancedb at {location}, table {collection!r}"
         if location.startswith("db://"):
@@ -93,7 +98,9 @@ class LanceDB:
         if kind not in ("float32", "float16"):
             raise InputError(f"setting datatype: expected float32 or float16, found {kind!r}")
         if rest:
-            raise InputError(f"{self.place}: settings: {', '.join(rest)} unknown; expected datatype")
+            raise InputError(
+                f"{self.place}: settings: {', '.join(rest)} unknown; expected datatype"
+            )
         pa = self._arrow
         vector = pa.list_(pa.float16() if kind == "float16" else pa.float32(), dim)
         schema = pa.schema(
@@ -112,6 +119,7 @@ class LanceDB:
         )
         with told_as(self.place):
             self._opened = self._database.create_table(self._name, schema=schema)
+        self._made = True
 
     def dim(self) -> int:
         types, schema = self._arrow.types, self.table.schema
@@ -166,7 +174,7 @@ class LanceDB:
             )
             self._unsettled += len(some)
             if self._unsettled >= ROWS_PER_SETTLING:
-                self.settle()
+                self._settle()
 
     def _store(self, rows: list[dict[str, Any]]) -> None:
         """Add rows, in place of those with the same ids, in one commit."""
@@ -181,7 +189,7 @@ class LanceDB:
         pa, columns = self._arrow, []
         schema = self.table.schema
         for field in schema:
-            values = [row.get(field.name) for row in rows]
+            values: list[Any] = [row.get(field.name) for row in rows]
             if field.name == MEAN:
                 columns.append(_vectors(pa, np.stack(values), field.type))
             elif field.name == CODES:
@@ -201,6 +209,10 @@ class LanceDB:
                 self.table.delete(_one_of(ids[at : at + IDS_PER_QUERY]))
 
     def settle(self) -> None:
+        self._settle()
+        self._made = False
+
+    def _settle(self) -> None:
         """Few files instead of many, and indexes over ids, terms and, of many pages, means."""
         from lancedb.index import BTree, IvfPq, LabelList
 
@@ -212,7 +224,7 @@ class LanceDB:
             for column, config in wanted.items():
                 if column not in had:
                     self.table.create_index(column, config=config)
-            self.table.optimize()
+            self.table.optimize(cleanup_older_than=timedelta(seconds=1) if self._made else None)
         self._unsettled = 0
 
     def nearest(
@@ -221,18 +233,22 @@ class LanceDB:
         return [self._nearest(vectors, count, prefetch, among) for vectors in queries]
 
     def _nearest(
-        self, vectors: Any, count: int, prefetch: int | None, among: Restriction
+        self, vectors: Floats, count: int, prefetch: int | None, among: Restriction
     ) -> list[Entry]:
         with told_as(self.place):
             if prefetch is None:
                 query = self.table.search(vectors, vector_column_name=CODES).bypass_vector_index()
-            else:  # which are few enough to be scored by the caller: what is embedded is near
+                found = self._asked(query, among, count, READ)
+            else:
                 mean = vectors.mean(axis=0)
-                query = self.table.search(mean, vector_column_name=MEAN).refine_factor(4)
-                count = prefetch
-            query = query.distance_type("dot").where(_filter(among), prefilter=True)
-            found = query.limit(count).select([*READ, "_distance"]).to_arrow()
-            return [_entry(row) for row in found.to_pylist()]
+                query = self.table.search(mean, vector_column_name=MEAN).refine_factor(REFINED)
+                found = self._asked(query, among, prefetch, [*READ, CODES])
+                found = found.take(best_first(_maxsim(vectors, found[CODES]), count))
+            return [_entry(row) for row in found.select(READ).to_pylist()]
+
+    def _asked(self, query: Any, among: Restriction, count: int, columns: list[str]) -> Any:
+        query = query.distance_type("dot").where(_filter(among), prefilter=True)
+        return query.limit(count).select([*columns, "_distance"]).to_arrow()
 
     def close(self) -> None:
         self._opened = None
@@ -241,6 +257,17 @@ class LanceDB:
 def _vectors(pa: Any, rows: Floats, kind: Any) -> Any:
     flat = pa.array(rows.reshape(-1).astype(kind.value_type.to_pandas_dtype()))
     return pa.FixedSizeListArray.from_arrays(flat, kind.list_size)
+
+
+def _maxsim(query: Floats, codes: Any) -> Floats:
+    """The scores of the pages of a column: LanceDB's own MaxSim goes over all pages or none."""
+    pages = codes.combine_chunks()
+    rows = pages.flatten()
+    flat = rows.flatten().to_numpy(zero_copy_only=False).reshape(-1, query.shape[1])
+    lengths = pages.value_lengths().to_numpy(zero_copy_only=False)
+    ends = np.cumsum(lengths, dtype=np.int64)
+    scores: Floats = maxsim(query, np.array([0, len(query)]), flat, ends - lengths, ends)[0]
+    return scores
 
 
 def _entry(row: Mapping[str, Any]) -> Entry:

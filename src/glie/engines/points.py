@@ -64,9 +64,7 @@ def entry_of(payload: Mapping[str, Any] | None, place: str) -> Entry:
 def header_parts(header: bytes) -> list[dict[str, Any]]:
     """The payloads of the points 0, 1, ... that hold a header."""
     parts = [header[at : at + HEADER_BYTES] for at in range(0, len(header), HEADER_BYTES)]
-    return [
-        {HEADER: base64.b64encode(part).decode(), PARTS: len(parts)} for part in parts
-    ]
+    return [{HEADER: base64.b64encode(part).decode(), PARTS: len(parts)} for part in parts]
 
 
 def header_of(payloads: Sequence[Mapping[str, Any] | None], place: str) -> bytes:

@@ -225,6 +225,7 @@ class Qdrant:
     @contextmanager
     def _told(self) -> Iterator[None]:
         """What the client raises, as one line with the remedy."""
+        import httpx  # the client's own
         from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
 
         try:
@@ -232,10 +233,12 @@ class Qdrant:
         except GlieError:
             raise
         except ResponseHandlingException as error:
-            raise EngineError(
-                f"{self.place}: cannot be reached ({first_line(error.source)}); start the server, "
-                "or give the address of one that runs"
-            ) from None
+            said = first_line(error.source)
+            if isinstance(error.source, httpx.TransportError):
+                what = f"cannot be reached ({said}); start the server, or give its right address"
+            else:
+                what = f"no answer of Qdrant's ({said}); give the address of a Qdrant server"
+            raise EngineError(f"{self.place}: {what}") from None
         except UnexpectedResponse as error:
             if error.status_code in (401, 403):
                 raise EngineError(

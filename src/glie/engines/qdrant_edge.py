@@ -68,7 +68,11 @@ class QdrantEdge:
         edge, rest = self._edge, dict(settings)
         with told_as(self.place):
             try:
-                params = {"size": dim, "distance": edge.Distance.Dot, **_vector_settings(edge, rest)}
+                params = {
+                    "size": dim,
+                    "distance": edge.Distance.Dot,
+                    **_vector_settings(edge, rest),
+                }
                 codes = edge.EdgeVectorParams(
                     **params,
                     multivector_config=edge.MultiVectorConfig(edge.MultiVectorComparator.MaxSim),
