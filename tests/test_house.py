@@ -107,6 +107,13 @@ from glie.evaluation.datasets import Dataset, load
 from glie.evaluation.light_colpali import LightColPali
 from glie.evaluation.measures import ndcg_at_5
 from glie.evaluation.plots import check_plot
+import importlib.metadata
+found = importlib.metadata.version
+def version(name):
+    if name in ("qdrant-client", "qdrant-edge-py", "lancedb"):
+        raise importlib.metadata.PackageNotFoundError(name)
+    return found(name)
+importlib.metadata.version = version
 folder = pathlib.Path(tempfile.mkdtemp())
 for name in ("a.pdf", "a.png", "model.safetensors"):
     (folder / name).write_bytes(b"x")
@@ -128,6 +135,9 @@ for part in (
     lambda: LightColPali(folder),
     lambda: load("some/set"),
     lambda: load(folder),
+    lambda: glie.engines.connect("qdrant", "http://localhost", "x"),
+    lambda: glie.engines.connect("qdrant-edge", folder, "x"),
+    lambda: glie.engines.connect("lancedb", folder, "x"),
 ):
     try:
         part()
@@ -138,6 +148,7 @@ for part in (
     assert done.stdout.split() == [
         *("documents", "documents", "encoder", "encoder", "onnx", "evaluate", "evaluate", "fit"),
         *("hub", "baselines", "light-colpali", "datasets", "documents"),
+        *glie.engines.ENGINES,  # each has the extra of its name
     ]
 
 
