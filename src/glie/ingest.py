@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from glie.codec.anchors import MAX_VECTORS
 from glie.codec.fitted import same_encoder
@@ -53,7 +53,7 @@ class _Ready:
 
 
 @dataclasses.dataclass
-class _Known:
+class KnownDocument:
     """A document that the index holds."""
 
     path: str
@@ -81,18 +81,27 @@ class Step:
 Progress = Callable[[Step], None]
 
 
+class Reading(NamedTuple):
+    """How documents are to be read."""
+
+    keep_images: bool = False
+    ocr: bool = True
+
+
 @dataclasses.dataclass(frozen=True)
 class _Settings:
-    """How documents are to be read."""
+    """How documents are to be read, and for which index."""
 
     index: Index
     ocr: bool
     keep_images: bool
 
-    def wants_images(self, known: _Known) -> bool:
+    def wants_images(self, known: KnownDocument) -> bool:
         """Whether pictures are asked for that an earlier run did not keep."""
         pictured = Path(known.path).suffix.lower() not in TEXT
-        return self.keep_images and pictured and self.index.image(known.ids[0]) is None
+        first = known.ids[0]
+        missing = first in self.index and self.index.image(first) is None
+        return self.keep_images and pictured and missing
 
 
 def ingest(
@@ -107,25 +116,39 @@ def ingest(
     """Read, encode and add the documents that are new or have changed, a few hundred pages a
     commit. A file that cannot be read is reported, and the rest is indexed."""
     check_encoder(index, encoder)
-    report, paths = Report(), list(paths)
+    paths = list(paths)
     with index.writing():
         known = known_documents(index)
-        found = _named_apart(found_documents(paths), known)
-        settings = _Settings(index, ocr, keep_images)
-        waiting: list[_Ready] = []
-        pages_read = 0
-        for read, document in enumerate(found, start=1):
-            ready = _read(document, known.get(document.name), report, settings)
-            if ready is not None:
-                waiting.append(ready)
-                pages_read += len(ready.pages)
-            step = Step(document.name, read, len(found), report.pages_added, pages_read)
-            progress(step)
-            enough = sum(len(r.pages) for r in waiting) >= _pages_per_commit(index)
-            if read == len(found) or enough:
-                _store(index, encoder, waiting, report, keep_images, step, progress)
-                waiting = []
-        report.documents_gone = _gone(paths, known, {document.name for document in found})
+        found = named_apart(found_documents(paths), known)
+        reading = Reading(keep_images, ocr)
+        report = store_documents(index, encoder, found, known, reading, progress)
+        report.documents_gone = gone_documents(paths, known, found)
+    return report
+
+
+def store_documents(
+    index: Index,
+    encoder: Encoder,
+    found: Sequence[FoundDocument],
+    known: Mapping[str, KnownDocument],
+    reading: Reading,
+    progress: Progress = lambda step: None,
+) -> Report:
+    """Read, encode and add those of these documents that are not known as they are."""
+    report, settings = Report(), _Settings(index, reading.ocr, reading.keep_images)
+    waiting: list[_Ready] = []
+    pages_read = 0
+    for read, document in enumerate(found, start=1):
+        ready = _read(document, known.get(document.name), report, settings)
+        if ready is not None:
+            waiting.append(ready)
+            pages_read += len(ready.pages)
+        step = Step(document.name, read, len(found), report.pages_added, pages_read)
+        progress(step)
+        enough = sum(len(r.pages) for r in waiting) >= _pages_per_commit(index)
+        if read == len(found) or enough:
+            _store(index, encoder, waiting, report, reading.keep_images, step, progress)
+            waiting = []
     return report
 
 
@@ -158,6 +181,8 @@ class EncodedPages(Protocol):
     @property
     def encoder(self) -> dict[str, Any] | None: ...
 
+    def records(self) -> Iterator[tuple[str, dict[str, Any]]]: ...
+
 
 def encoder_name(index: EncodedPages) -> str:
     """The name of the encoder that made the pages."""
@@ -180,16 +205,16 @@ def check_encoder(index: EncodedPages, encoder: Encoder) -> None:
         )
 
 
-def known_documents(index: Index) -> dict[str, _Known]:
-    """The documents in the index, by name."""
-    known: dict[str, _Known] = {}
+def known_documents(index: EncodedPages) -> dict[str, KnownDocument]:
+    """The documents that the pages are of, by name."""
+    known: dict[str, KnownDocument] = {}
     for page_id, metadata in index.records():
         name = metadata.get("document")
         if isinstance(name, str):
             # pages added in Python may lack the rest
             path, digest = (str(metadata.get(key, "")) for key in ("path", "digest"))
             missing = metadata.get("missing", 0)
-            known.setdefault(name, _Known(path, digest, missing, [])).ids.append(page_id)
+            known.setdefault(name, KnownDocument(path, digest, missing, [])).ids.append(page_id)
     return known
 
 
@@ -227,7 +252,7 @@ def pages_of(index: Index, names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(ids))
 
 
-def _named_apart(found: list[FoundDocument], known: dict[str, _Known]) -> list[FoundDocument]:
+def named_apart(found: list[FoundDocument], known: dict[str, KnownDocument]) -> list[FoundDocument]:
     """Names as they are, or as the index already has them, or with the folder above them where
     another file in the index has the name (unless that is gone: then this is it, moved)."""
     by_path = {document.path: name for name, document in known.items() if document.path}
@@ -248,22 +273,25 @@ def _named_apart(found: list[FoundDocument], known: dict[str, _Known]) -> list[F
     return named
 
 
-def _gone(
-    paths: Sequence[str | os.PathLike[str]], known: dict[str, _Known], found: set[str]
+def gone_documents(
+    paths: Sequence[str | os.PathLike[str]],
+    known: Mapping[str, KnownDocument],
+    found: Sequence[FoundDocument],
 ) -> list[str]:
     """Documents of the index whose files were below the folders given and are there no more."""
     folders = [str(Path(path).resolve()) + os.sep for path in paths]
+    names = {document.name for document in found}
     return [
         name
         for name, document in known.items()
-        if name not in found
+        if name not in names
         and any(document.path.startswith(folder) for folder in folders)
         and not Path(document.path).exists()
     ]
 
 
 def _read(
-    document: FoundDocument, known: _Known | None, report: Report, settings: _Settings
+    document: FoundDocument, known: KnownDocument | None, report: Report, settings: _Settings
 ) -> _Ready | None:
     """The document's pages that have text; None when it is unchanged or cannot be read."""
     try:
@@ -315,7 +343,8 @@ def _store(
 ) -> None:
     """Encode and add a few documents in one commit."""
     pages = [(page, document) for document in documents for page in document.pages]
-    replaced = [page_id for document in documents for page_id in document.replaces]
+    # a shard of an index does not hold the pages that it will replace there
+    replaced = [p for document in documents for p in document.replaces if p in index]
     stored = 0
 
     def batches() -> Iterator[Batch]:

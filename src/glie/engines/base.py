@@ -70,8 +70,8 @@ class Engine(Protocol):
     def count(self) -> int:
         """How many pages there are, nearly."""
 
-    def ids(self) -> Iterator[str]:
-        """The ids of all pages."""
+    def records(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Id and metadata of every page, in any order."""
 
     def digests(self, ids: Sequence[str]) -> dict[str, str]:
         """Of those of these pages that are stored, the digests."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -159,6 +159,10 @@ class Collection:
         if self._pages is None:
             self._pages = self.engine.count()
         return self._pages
+
+    def records(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Id and metadata of every page, in any order."""
+        return self.engine.records()
 
     def upsert(
         self, pages: Pages | Codes, metadata: Sequence[Mapping[str, Any]] | None = None

@@ -62,7 +62,7 @@ def export(
         done += len(codes)
         progress(ExportStep(done, len(index)))
     if prune:
-        gone = [page_id for page_id in engine.ids() if page_id not in index]
+        gone = [page_id for page_id, _ in engine.records() if page_id not in index]
         report.pages_deleted = target.delete(gone) if gone else 0
     engine.settle()
     return target, report

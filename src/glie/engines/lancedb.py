@@ -143,11 +143,11 @@ class LanceDB:
         with told_as(self.place):
             return int(self.table.count_rows(PAGES))
 
-    def ids(self) -> Iterator[str]:
+    def records(self) -> Iterator[tuple[str, dict[str, Any]]]:
         with told_as(self.place):
-            batches = self.table.search().where(PAGES).select(["id"]).to_batches()
-            for batch in batches:
-                yield from batch["id"].to_pylist()
+            for batch in self.table.search().where(PAGES).select(["id", "metadata"]).to_batches():
+                for page_id, text in zip(*(column.to_pylist() for column in batch), strict=True):
+                    yield page_id, json.loads(text)
 
     def digests(self, ids: Sequence[str]) -> dict[str, str]:
         found = dict[str, str]()
@@ -224,7 +224,9 @@ class LanceDB:
             for column, config in wanted.items():
                 if column not in had:
                     self.table.create_index(column, config=config)
-            self.table.optimize(cleanup_older_than=timedelta(seconds=1) if self._made else None)
+            self.table.optimize(
+                cleanup_older_than=timedelta(milliseconds=1) if self._made else None
+            )
         self._unsettled = 0
 
     def nearest(

@@ -32,7 +32,7 @@ OLDEST_SERVER = [1, 13]  # which can tell points without a vector
 KEY = "QDRANT_API_KEY"
 ADDRESS = re.compile(r"https?://.*|[\w.-]+:\d+")
 QUERIES_PER_REQUEST = 16
-IDS_PER_PAGE = 1000
+RECORDS_PER_REQUEST = 1000
 
 
 class Qdrant:
@@ -135,7 +135,7 @@ class Qdrant:
             found = self._client.count(self._name, count_filter=pages, exact=False)
         return int(found.count)
 
-    def ids(self) -> Iterator[str]:
+    def records(self) -> Iterator[tuple[str, dict[str, Any]]]:
         pages = self._models.Filter(must=[self._models.HasVectorCondition(has_vector=CODES)])
         offset = None
         while True:
@@ -143,11 +143,11 @@ class Qdrant:
                 found, offset = self._client.scroll(
                     self._name,
                     scroll_filter=pages,
-                    limit=IDS_PER_PAGE,
+                    limit=RECORDS_PER_REQUEST,
                     offset=offset,
-                    with_payload=["id"],
+                    with_payload=["id", "metadata"],
                 )
-            yield from (point.payload["id"] for point in found)
+            yield from ((point.payload["id"], point.payload["metadata"]) for point in found)
             if offset is None:
                 return
 

@@ -27,7 +27,7 @@ from glie.pages import Queries
 EXTRA = "qdrant-edge"
 OLDEST = "0.9"
 CONFIG = "edge_config.json"
-IDS_PER_PAGE = 1000
+RECORDS_PER_REQUEST = 1000
 
 
 class QdrantEdge:
@@ -123,15 +123,18 @@ class QdrantEdge:
         with told_as(self.place):
             return int(self._shard.count(self._edge.CountRequest(filter=self._pages())))
 
-    def ids(self) -> Iterator[str]:
+    def records(self) -> Iterator[tuple[str, dict[str, Any]]]:
         offset = None
         while True:
             request = self._edge.ScrollRequest(
-                offset=offset, limit=IDS_PER_PAGE, filter=self._pages(), with_payload=["id"]
+                offset=offset,
+                limit=RECORDS_PER_REQUEST,
+                filter=self._pages(),
+                with_payload=["id", "metadata"],
             )
             with told_as(self.place):
                 found, offset = self._shard.scroll(request)
-            yield from (point.payload["id"] for point in found)
+            yield from ((point.payload["id"], point.payload["metadata"]) for point in found)
             if offset is None:
                 return
 
