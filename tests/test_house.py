@@ -16,6 +16,7 @@ SOURCE = Path(glie.__file__).parent
 ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "wording": set(),
+    "where": {"errors"},
     "pages": {"errors"},
     "geometry": {"errors", "pages"},
     "kernels": {"errors", "pages"},
@@ -24,7 +25,8 @@ ROOMS: dict[str, set[str]] = {
     "finder": {"errors", "kernels", "codec"},
     "hot": {"pages", "codec"},
     "search": {"errors", "pages", "kernels", "codec", "finder", "hot"},
-    "index": {"errors", "pages", "kernels", "codec", "finder", "hot", "search"},
+    "index": {"errors", "pages", "kernels", "codec", "finder", "hot", "search", "where"},
+    "engines": {"errors", "pages", "kernels", "codec", "hot", "search", "index", "where"},
     "planning": {"errors", "pages", "kernels", "codec", "search", "index"},
     "documents": {"errors"},
     "encoders": {"errors", "pages", "kernels", "documents"},
@@ -49,6 +51,7 @@ ROOMS: dict[str, set[str]] = {
     "cli": {
         *("errors", "documents", "encoders", "snippet", "ingest", "evaluation", "terminal", ""),
         *("codec", "search", "training", "wording", "planning", "asking", "integrations", "server"),
+        "engines",
     },
 }
 
@@ -91,6 +94,7 @@ def test_importing_is_light() -> None:
         *("torch", "transformers", "numba", "PIL", "pypdfium2", "rich", "typer", "sklearn"),
         *("scipy", "matplotlib", "peft", "datasets", "pandas", "onnxruntime", "tokenizers"),
         *("sentence_transformers", "huggingface_hub"),
+        *("qdrant_client", "qdrant_edge", "lancedb", "pyarrow", "ray"),
     ]
     code = f"import sys, glie; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -115,6 +119,13 @@ from glie.evaluation.datasets import Dataset, load
 from glie.evaluation.light_colpali import LightColPali
 from glie.evaluation.measures import ndcg_at_5
 from glie.evaluation.plots import check_plot
+import importlib.metadata
+found = importlib.metadata.version
+def version(name):
+    if name in ("qdrant-client", "qdrant-edge-py", "lancedb"):
+        raise importlib.metadata.PackageNotFoundError(name)
+    return found(name)
+importlib.metadata.version = version
 folder = pathlib.Path(tempfile.mkdtemp())
 for name in ("a.pdf", "a.png", "model.safetensors"):
     (folder / name).write_bytes(b"x")
@@ -151,6 +162,9 @@ for part in (
     lambda: importlib.import_module("glie.integrations.llama_index"),
     lambda: importlib.import_module("glie.integrations.haystack"),
     lambda: importlib.import_module("glie.integrations.mcp"),
+    lambda: glie.engines.connect("qdrant", "http://localhost", "x"),
+    lambda: glie.engines.connect("qdrant-edge", folder, "x"),
+    lambda: glie.engines.connect("lancedb", folder, "x"),
 ):
     try:
         part()
@@ -162,6 +176,7 @@ for part in (
         *("documents", "documents", "encoder", "encoder", "onnx", *["multi-vector"] * 4),
         *("evaluate", "evaluate", "fit", "hub", "baselines", "light-colpali", "datasets"),
         *("documents", "mteb", "langchain", "llama-index", "haystack", "mcp"),
+        *glie.engines.ENGINES,  # each has the extra of its name
     ]
 
 

@@ -6,7 +6,7 @@ index.add(glie.Pages(arrays, ids=ids))
 hits = index.search(queries, top=10)
 """
 
-from glie import geometry
+from glie import engines, geometry
 from glie.codec.codec import Codec
 from glie.codec.codes import Codes
 from glie.codec.config import CodecConfig
@@ -16,6 +16,7 @@ from glie.errors import (
     DatasetError,
     DocumentError,
     EncoderError,
+    EngineError,
     GlieError,
     IdError,
     IndexFolderError,
@@ -44,6 +45,7 @@ __all__ = [
     "DatasetError",
     "DocumentError",
     "EncoderError",
+    "EngineError",
     "GlieError",
     "Hits",
     "IdError",
@@ -58,6 +60,7 @@ __all__ = [
     "Queries",
     "Recipe",
     "VectorError",
+    "engines",
     "fit",
     "geometry",
     "plan",

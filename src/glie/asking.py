@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from glie.documents import (
     DocumentPage,
@@ -25,8 +25,8 @@ from glie.documents import (
 from glie.encoders import Encoder, load_encoder
 from glie.errors import GlieError, InputError, MissingExtraError
 from glie.index.index import Index
-from glie.ingest import check_encoder, encoder_of, file_digest, pages_of
-from glie.search import Cost
+from glie.ingest import EncodedPages, check_encoder, encoder_of, file_digest, pages_of
+from glie.search import Cost, Hits
 
 # What turns questions into vectors: an encoder, its name, or any function of a list of texts that
 # gives one (m, D) array a text.
@@ -59,19 +59,37 @@ class Answers(NamedTuple):
     encode_seconds: float  # of the question, with loading the encoder where that came first
 
 
+class Searchable(EncodedPages, Protocol):
+    """Pages that can be searched: an index, or a collection in an engine."""
+
+    def __len__(self) -> int: ...
+
+    def search(
+        self,
+        queries: Any,
+        top: int = 10,
+        *,
+        shortlist: int | None = None,
+        ids: Iterable[str] | None = None,
+        where: Mapping[str, Any] | None = None,
+        exact: bool | None = None,
+    ) -> list[Hits]: ...
+
+
 class Asker:
     """An index and what encodes questions for it, loaded when the first is asked.
 
-    `index` is a folder, whose latest state is asked each time, or an open Index, which is asked as
-    it is. `encoder` is the one that made the index unless another is given; one that is known to
-    be of other weights is refused.
+    `index` is a folder, whose latest state is asked each time, or an open Index (or a collection in
+    an engine), which is asked as it is. `encoder` is the one that made the index unless another is
+    given; one that is known to be of other weights is refused.
     """
 
     def __init__(
-        self, index: Index | str | os.PathLike[str], encoder: AnyEncoder | None = None
+        self, index: Searchable | str | os.PathLike[str], encoder: AnyEncoder | None = None
     ) -> None:
-        self._follows = not isinstance(index, Index)
-        self.index = index if isinstance(index, Index) else Index.open(index)
+        self._follows = isinstance(index, (str, os.PathLike))
+        opened = Index.open(cast(Any, index)) if self._follows else index
+        self.index = cast(Index, opened)  # or what is searched like one
         self._encoder = encoder
         self._encode: Encode | None = None
         self._loading = threading.Lock()
@@ -96,9 +114,11 @@ class Asker:
         documents: Iterable[str] | None = None,
         where: Where | None = None,
         exact: bool | None = None,
+        **more: Any,
     ) -> Answers:
         """The `top` best pages for a question: of these documents (names, paths or folders), and
-        with this metadata, if that is restricted."""
+        with this metadata, if that is restricted. `more` is what the search of a collection takes
+        besides."""
         if not isinstance(question, str) or not question.strip():
             raise InputError(f"the question is empty (found {question!r:.40})")
         self.refresh()
@@ -114,7 +134,7 @@ class Asker:
         vectors = self._encode([question])
         encoded = time.perf_counter()
         results = self.index.search(
-            vectors, top=top, shortlist=shortlist, ids=ids, where=where, exact=exact
+            vectors, top=top, shortlist=shortlist, ids=ids, where=where, exact=exact, **more
         )
         if len(results) != 1:
             raise InputError(
@@ -125,7 +145,7 @@ class Asker:
         return Answers([FoundPage(*page) for page in found], hits.cost, encoded - began)
 
 
-def encode_by(index: Index, encoder: AnyEncoder | None) -> Encode:
+def encode_by(index: EncodedPages, encoder: AnyEncoder | None) -> Encode:
     """What turns questions into vectors for an index."""
     if encoder is None or (isinstance(encoder, (str, os.PathLike)) and index.encoder is not None):
         return encoder_of(index, encoder).encode_queries

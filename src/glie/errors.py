@@ -11,6 +11,7 @@
     │   ├── CorruptIndexError   a file is damaged, missing or from a newer version
     │   └── LockedError         another process is writing
     ├── EncoderError            an unknown encoder, damaged weights, or the wrong one
+    ├── EngineError             a database that cannot be reached, or holds something else
     └── MissingExtraError       an optional part is not installed (says which to install)
 
 A message says what was found, what was expected and what to do. The command line prints it as
@@ -60,6 +61,10 @@ class LockedError(IndexFolderError):
 
 class EncoderError(GlieError):
     """An unknown encoder, damaged weights, or vectors of another encoder."""
+
+
+class EngineError(GlieError):
+    """A vector database that cannot be reached or used, or a collection of something else."""
 
 
 class MissingExtraError(GlieError, ImportError):

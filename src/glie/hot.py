@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from glie.codec.codec import Codec
 from glie.codec.codes import Codes
 from glie.pages import Floats, Pages
 
@@ -56,3 +57,10 @@ class HotPages:
                 self._bytes += vectors.nbytes
                 while self._bytes > self._most_bytes:
                     self._bytes -= self._kept.popitem(last=False)[1].nbytes
+
+
+def read_back(codec: Codec, hot: HotPages) -> Callable[[Codes], Pages] | None:
+    """What reads the pages of a shortlist back, if anything can."""
+    if codec.decoder is None:  # to look words up costs no more than to keep them
+        return codec.regenerate if codec.regenerates else None
+    return hot

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, Protocol
 
 from glie.codec.anchors import MAX_VECTORS
 from glie.codec.fitted import same_encoder
@@ -54,7 +54,7 @@ class _Ready:
 
 
 @dataclasses.dataclass
-class _Known:
+class KnownDocument:
     """A document that the index holds."""
 
     path: str
@@ -82,19 +82,28 @@ class Step:
 Progress = Callable[[Step], None]
 
 
+class Reading(NamedTuple):
+    """How documents are to be read."""
+
+    keep_images: bool = False
+    ocr: bool = True
+
+
 @dataclasses.dataclass(frozen=True)
 class _Settings:
-    """How documents are to be read."""
+    """How documents are to be read, and for which index."""
 
     index: Index
     reads: Literal["text", "image"]
     ocr: bool
     keep_images: bool
 
-    def wants_images(self, known: _Known) -> bool:
+    def wants_images(self, known: KnownDocument) -> bool:
         """Whether pictures are asked for that an earlier run did not keep."""
         pictured = Path(known.path).suffix.lower() not in TEXT
-        return self.keep_images and pictured and self.index.image(known.ids[0]) is None
+        first = known.ids[0]
+        missing = first in self.index and self.index.image(first) is None
+        return self.keep_images and pictured and missing
 
 
 def ingest(
@@ -109,26 +118,41 @@ def ingest(
     """Read, encode and add the documents that are new or have changed, a few hundred pages a
     commit. A file that cannot be read is reported, and the rest is indexed."""
     check_encoder(index, encoder)
-    report, paths = Report(), list(paths)
+    paths = list(paths)
     with index.writing():
         known = known_documents(index)
-        found = _named_apart(found_documents(paths), known)
-        looked_at = reads(encoder)
-        settings = _Settings(index, looked_at, ocr and looked_at == "text", keep_images)
-        waiting: list[_Ready] = []
-        pages_read = 0
-        for read, document in enumerate(found, start=1):
-            ready = _read(document, known.get(document.name), report, settings)
-            if ready is not None:
-                waiting.append(ready)
-                pages_read += len(ready.pages)
-            step = Step(document.name, read, len(found), report.pages_added, pages_read)
-            progress(step)
-            enough = sum(len(r.pages) for r in waiting) >= _pages_per_commit(index)
-            if read == len(found) or enough:
-                _store(index, encoder, waiting, report, keep_images, step, progress)
-                waiting = []
-        report.documents_gone = _gone(paths, known, {document.name for document in found})
+        found = named_apart(found_documents(paths), known)
+        reading = Reading(keep_images, ocr)
+        report = store_documents(index, encoder, found, known, reading, progress)
+        report.documents_gone = gone_documents(paths, known, found)
+    return report
+
+
+def store_documents(
+    index: Index,
+    encoder: Encoder,
+    found: Sequence[FoundDocument],
+    known: Mapping[str, KnownDocument],
+    reading: Reading,
+    progress: Progress = lambda step: None,
+) -> Report:
+    """Read, encode and add those of these documents that are not known as they are."""
+    report, looked_at = Report(), reads(encoder)
+    ocr = reading.ocr and looked_at == "text"
+    settings = _Settings(index, looked_at, ocr, reading.keep_images)
+    waiting: list[_Ready] = []
+    pages_read = 0
+    for read, document in enumerate(found, start=1):
+        ready = _read(document, known.get(document.name), report, settings)
+        if ready is not None:
+            waiting.append(ready)
+            pages_read += len(ready.pages)
+        step = Step(document.name, read, len(found), report.pages_added, pages_read)
+        progress(step)
+        enough = sum(len(r.pages) for r in waiting) >= _pages_per_commit(index)
+        if read == len(found) or enough:
+            _store(index, encoder, waiting, report, reading.keep_images, step, progress)
+            waiting = []
     return report
 
 
@@ -152,8 +176,20 @@ def found_documents(paths: Sequence[str | os.PathLike[str]]) -> list[FoundDocume
     return found
 
 
-def encoder_name(index: Index) -> str:
-    """The name of the encoder that made the index."""
+class EncodedPages(Protocol):
+    """Pages that may remember their encoder: an index, or a collection in an engine."""
+
+    @property
+    def path(self) -> object: ...
+
+    @property
+    def encoder(self) -> dict[str, Any] | None: ...
+
+    def records(self) -> Iterator[tuple[str, dict[str, Any]]]: ...
+
+
+def encoder_name(index: EncodedPages) -> str:
+    """The name of the encoder that made the pages."""
     if index.encoder is None:
         raise EncoderError(
             f"{index.path}: it does not name the encoder that made its vectors; use it from "
@@ -162,7 +198,7 @@ def encoder_name(index: Index) -> str:
     return str(index.encoder["name"])
 
 
-def encoder_of(index: Index, asked: str | os.PathLike[str] | None = None) -> Encoder:
+def encoder_of(index: EncodedPages, asked: str | os.PathLike[str] | None = None) -> Encoder:
     """The encoder that made the index, of the very revision; another one is refused. `asked` is
     where it lies now, if it has moved."""
     name, recorded = encoder_name(index), index.encoder or {}
@@ -172,7 +208,7 @@ def encoder_of(index: Index, asked: str | os.PathLike[str] | None = None) -> Enc
     return encoder
 
 
-def check_encoder(index: Index, encoder: Encoder) -> None:
+def check_encoder(index: EncodedPages, encoder: Encoder) -> None:
     """Refuse to mix the vectors of two encoders."""
     name, recorded = encoder_name(index), index.encoder or {}
     if not same_encoder(recorded, {"name": encoder.name, "revision": encoder.revision}):
@@ -183,16 +219,16 @@ def check_encoder(index: Index, encoder: Encoder) -> None:
         )
 
 
-def known_documents(index: Index) -> dict[str, _Known]:
-    """The documents in the index, by name."""
-    known: dict[str, _Known] = {}
+def known_documents(index: EncodedPages) -> dict[str, KnownDocument]:
+    """The documents that the pages are of, by name."""
+    known: dict[str, KnownDocument] = {}
     for page_id, metadata in index.records():
         name = metadata.get("document")
         if isinstance(name, str):
             # pages added in Python may lack the rest
             path, digest = (str(metadata.get(key, "")) for key in ("path", "digest"))
             missing = metadata.get("missing", 0)
-            known.setdefault(name, _Known(path, digest, missing, [])).ids.append(page_id)
+            known.setdefault(name, KnownDocument(path, digest, missing, [])).ids.append(page_id)
     return known
 
 
@@ -236,7 +272,7 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
-def _named_apart(found: list[FoundDocument], known: dict[str, _Known]) -> list[FoundDocument]:
+def named_apart(found: list[FoundDocument], known: dict[str, KnownDocument]) -> list[FoundDocument]:
     """Names as they are, or as the index already has them, or with the folder above them where
     another file in the index has the name (unless that is gone: then this is it, moved)."""
     by_path = {document.path: name for name, document in known.items() if document.path}
@@ -257,22 +293,25 @@ def _named_apart(found: list[FoundDocument], known: dict[str, _Known]) -> list[F
     return named
 
 
-def _gone(
-    paths: Sequence[str | os.PathLike[str]], known: dict[str, _Known], found: set[str]
+def gone_documents(
+    paths: Sequence[str | os.PathLike[str]],
+    known: Mapping[str, KnownDocument],
+    found: Sequence[FoundDocument],
 ) -> list[str]:
     """Documents of the index whose files were below the folders given and are there no more."""
     folders = [str(Path(path).resolve()) + os.sep for path in paths]
+    names = {document.name for document in found}
     return [
         name
         for name, document in known.items()
-        if name not in found
+        if name not in names
         and any(document.path.startswith(folder) for folder in folders)
         and not Path(document.path).exists()
     ]
 
 
 def _read(
-    document: FoundDocument, known: _Known | None, report: Report, settings: _Settings
+    document: FoundDocument, known: KnownDocument | None, report: Report, settings: _Settings
 ) -> _Ready | None:
     """The document's pages that the encoder can take, which are those with text unless it looks at
     pictures; None when it is unchanged or cannot be read."""
@@ -331,7 +370,8 @@ def _store(
 ) -> None:
     """Encode and add a few documents in one commit."""
     pages = [(page, document) for document in documents for page in document.pages]
-    replaced = [page_id for document in documents for page_id in document.replaces]
+    # a shard of an index does not hold the pages that it will replace there
+    replaced = [p for document in documents for p in document.replaces if p in index]
     stored, looked_at = 0, reads(encoder)
 
     def batches() -> Iterator[Batch]:

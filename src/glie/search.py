@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from glie.codec.codes import Codes, used_rows
+from glie.errors import InputError, VectorError
 from glie.finder import Finder
 from glie.hot import HotPages
 from glie.kernels import signatures
@@ -62,6 +63,26 @@ class Hits:
         return len(self.ids)
 
 
+def questions_of(
+    queries: Any, dim: int | None, place: object, *, normalize: bool = False
+) -> Queries:
+    """Queries for the vectors that are stored at some place."""
+    questions = Queries.of(queries, normalize=normalize)
+    if len(questions) and dim not in (None, questions.dim):
+        raise VectorError(
+            f"queries: their vectors have {questions.dim} numbers, those of {place} have {dim}; "
+            "encode them with the encoder that made the index"
+        )
+    return questions
+
+
+def check_number(name: str, number: object, least: int) -> None:
+    """Refuse what is not a whole number of at least so much."""
+    whole = isinstance(number, (int, np.integer)) and not isinstance(number, bool)
+    if not whole or number < least:  # type: ignore[operator]
+        raise InputError(f"{name}: expected a whole number of at least {least}, found {number!r}")
+
+
 class CodeBlock(NamedTuple):
     """Some of the stored codes: rows `rows` of the arrays, at positions first + rows."""
 
@@ -88,6 +109,16 @@ class Ranking(NamedTuple):
     positions: list[Ints]
     scores: list[Floats]
     cost: Cost
+
+
+def hits_of(ranking: Ranking, record: Callable[[int], tuple[str, dict[str, Any]]]) -> list[Hits]:
+    """What a ranking found; `record` gives id and metadata of the page at a position."""
+    results = []
+    for positions, scores in zip(ranking.positions, ranking.scores, strict=True):
+        found = [record(int(position)) for position in positions]
+        ids, metadata = [page_id for page_id, _ in found], [entry for _, entry in found]
+        results.append(Hits(ids, [float(score) for score in scores], metadata, ranking.cost))
+    return results
 
 
 def rank(queries: Queries, blocks: Iterable[CodeBlock], top: int) -> Ranking:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import glie
-from glie.cli import fit, indexes, light_colpali, measure, search, serve
+from glie.cli import engines, fit, indexes, light_colpali, measure, search, serve
 from glie.errors import GlieError
 from glie.terminal import fail
 
@@ -25,6 +25,7 @@ VERBS = (
     indexes.compact,
     indexes.shrink,
     indexes.info,
+    engines.export,
     fit.fit,
     measure.evaluate,
     measure.plan,

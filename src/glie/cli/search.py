@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,8 +12,9 @@ import rich.table
 import rich.text
 import typer
 
-from glie.cli.shared import IndexPath, Json, MadeWith
-from glie.errors import MissingExtraError
+import glie
+from glie.cli.shared import ApiKey, CollectionName, Json, Location, MadeWith, connected
+from glie.errors import InputError, MissingExtraError
 from glie.terminal import output, print_json, size, status_line
 from glie.wording import count
 
@@ -21,8 +23,14 @@ if TYPE_CHECKING:
 
 
 def search(
-    index_path: IndexPath,
-    words: Annotated[list[str], typer.Argument(metavar="QUESTION", help="What you want to know.")],
+    arguments: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="INDEX QUESTION",
+            help="An index folder, which goes without saying with --engine, and what you want to "
+            "know.",
+        ),
+    ],
     top: Annotated[int, typer.Option(help="How many pages to show.")] = 10,
     shortlist: Annotated[
         int | None,
@@ -43,18 +51,60 @@ def search(
             show_default="candidates in a large index",
         ),
     ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ENGINE",
+            help="Ask the pages that `glie export` stored: qdrant, qdrant-edge or lancedb.",
+        ),
+    ] = None,
+    location: Location = None,
+    collection: CollectionName = None,
+    api_key: ApiKey = None,
+    prefetch: Annotated[
+        int | None,
+        typer.Option(
+            help="Pages that the engine scores by their codes, those whose means are nearest.",
+            show_default="1000 or more of a large collection, all of a small one",
+        ),
+    ] = None,
     encoder: MadeWith = None,
     as_json: Json = False,
 ) -> None:
-    """Find the pages that answer a question."""
+    """Find the pages that answer a question.
+
+    glie search reports.glie "capital expenditure in 2018"
+
+    glie search --engine qdrant --url http://localhost:6333 --collection reports "expenditure"
+    """
     from glie.asking import Asker, why_no_text
     from glie.snippet import matches, printable
 
+    is_index = engine is None or (Path(arguments[0]) / "manifest.json").exists()
+    words = arguments[1:] if is_index else arguments
+    if not words:
+        raise typer.BadParameter("Missing argument 'QUESTION'.")
     question = " ".join(words)
-    with status_line("searching"):  # and loading the encoder, which takes longer
-        pages, cost, encode_seconds = Asker(index_path, encoder).ask(
-            question, top, shortlist=shortlist, documents=document or None, exact=exact
-        )
+    options: dict[str, Any] = {"shortlist": shortlist, "exact": exact}
+    with contextlib.ExitStack() as stack:
+        if engine is None:
+            if (location, collection, api_key, prefetch) != (None, None, None, None):
+                raise InputError(
+                    "--url, --collection, --api-key, --prefetch: they go with --engine"
+                )
+            place, asker = arguments[0], Asker(arguments[0], encoder)
+            options["documents"] = document or None
+        else:
+            if collection is None and not is_index:
+                raise InputError("--collection: what the pages are called there was not given")
+            called = collection or Path(arguments[0]).absolute().stem
+            pages_there = stack.enter_context(
+                glie.engines.Collection.open(connected(engine, location, called, api_key))
+            )
+            place, asker = pages_there.path, Asker(pages_there, encoder)
+            options |= {"where": {"document": document} if document else None, "prefetch": prefetch}
+        with status_line("searching"):  # and loading the encoder, which takes longer
+            pages, cost, encode_seconds = asker.ask(question, top, **options)
     shown: list[dict[str, Any]] = [
         {
             "rank": rank,
@@ -71,7 +121,7 @@ def search(
     if as_json:
         print_json(
             {
-                "index": str(index_path),
+                "index": place,
                 "query": question,
                 "hits": shown,
                 "cost": {**dataclasses.asdict(cost), "encode_seconds": encode_seconds},

@@ -14,7 +14,9 @@ from glie.terminal import errors, status_line
 
 if TYPE_CHECKING:
     from glie.encoders import Encoder
+    from glie.engines import Engine
     from glie.evaluation import Dataset, Encoded
+    from glie.ingest import EncodedPages
 
 IndexPath = Annotated[Path, typer.Argument(metavar="INDEX", help="An index folder.")]
 Datasets = Annotated[
@@ -41,6 +43,34 @@ MadeWith = Annotated[
         metavar="NAME",
         help="Where the encoder that made the index lies now; another one is refused.",
         show_default="where it lay then",
+    ),
+]
+Location = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        "--uri",
+        "--path",
+        metavar="WHERE",
+        help="Where the engine is: http://host:6333 for qdrant, a folder for qdrant-edge, a folder "
+        "or s3://bucket/folder for lancedb.",
+    ),
+]
+CollectionName = Annotated[
+    str | None,
+    typer.Option(
+        "--collection",
+        "--table",
+        metavar="NAME",
+        help="What the pages are called there.",
+        show_default="the index's name",
+    ),
+]
+ApiKey = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KEY",
+        help="The engine's key; better in the variable QDRANT_API_KEY or LANCEDB_API_KEY.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")]
@@ -82,8 +112,18 @@ def load_encoder(name: str | None) -> Encoder:
         return load(name)
 
 
-def encoder_of(index: glie.Index, asked: str | None) -> Encoder:
-    """The encoder that made the index; another one is refused."""
+def connected(engine: str, location: str | None, collection: str, api_key: str | None) -> Engine:
+    """The engine that options name."""
+    from glie.engines import connect
+
+    if location is None:
+        raise InputError(f"--url: where {engine} is was not given")
+    options = {} if api_key is None else {"api_key": api_key}
+    return connect(engine, location, collection, **options)
+
+
+def encoder_of(index: EncodedPages, asked: str | None) -> Encoder:
+    """The encoder that made the pages; another one is refused."""
     from glie.ingest import encoder_of as of
 
     with status_line("loading the encoder"):

@@ -20,7 +20,7 @@ from glie.codec.codes import Codes
 from glie.codec.fitted import encoder_entry
 from glie.codec.shrink import shrunk, smaller
 from glie.errors import IdError, IndexFolderError, InputError, VectorError
-from glie.hot import HotPages
+from glie.hot import HotPages, read_back
 from glie.index import signing
 from glie.index.folder import Folder, Manifest
 from glie.index.format import StoredCodes, tombstone_bytes
@@ -32,8 +32,17 @@ from glie.index.writer import (
     merge_tail,
     record_lines,
 )
-from glie.pages import Pages, Queries
-from glie.search import Hits, Ranking, find, rank, two_stage
+from glie.pages import Pages
+from glie.search import (
+    Hits,
+    Ranking,
+    check_number,
+    find,
+    hits_of,
+    questions_of,
+    rank,
+    two_stage,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,6 +166,18 @@ class Index:
         """Id and metadata of every live page, in the order of insertion."""
         for _, page_id, metadata in self._state.records():
             yield page_id, metadata
+
+    def stored(self, step: int = PAGES_PER_STEP) -> Iterator[tuple[Codes, list[dict[str, Any]]]]:
+        """The stored codes and the metadata of all live pages, in the order of insertion, so many
+        at a time."""
+        state = self._state
+        for number, segment in enumerate(state.segments):
+            rows = state.live(number)
+            for at in range(0, len(rows), step):
+                some = rows[at : at + step]
+                records = [segment.record(row) for row in some.tolist()]
+                codes = segment.codes.take(some).read([page_id for page_id, _ in records])
+                yield codes, [metadata for _, metadata in records]
 
     def metadata(self, page_id: str) -> dict[str, Any]:
         """The metadata of one page."""
@@ -406,19 +427,11 @@ class Index:
         """
         if shortlist is None:
             shortlist = self.codec.shortlist
-        for name, number, least in (("top", top, 1), ("shortlist", shortlist, 0)):
-            whole = isinstance(number, (int, np.integer)) and not isinstance(number, bool)
-            if not whole or number < least:
-                raise InputError(
-                    f"{name}: expected a whole number of at least {least}, found {number!r}"
-                )
+        check_number("top", top, 1)
+        check_number("shortlist", shortlist, 0)
         state = self._state
-        questions = Queries.of(queries, normalize=normalize)
-        if len(questions) and state.manifest.dim not in (None, questions.dim):
-            raise VectorError(
-                f"queries: their vectors have {questions.dim} numbers, those of {self.path} have "
-                f"{state.manifest.dim}; encode them with the encoder that made the index"
-            )
+        dim = state.manifest.dim
+        questions = questions_of(queries, dim, self.path, normalize=normalize)
         if exact not in (None, True, False):
             raise InputError(f"exact: expected None, True or False, found {exact!r}")
         allowed = state.allowed(ids, where)
@@ -439,26 +452,12 @@ class Index:
             int(top),
             int(shortlist),
         )
-        results = []
-        for positions, scores in zip(ranking.positions, ranking.scores, strict=True):
-            found = [state.record(int(position)) for position in positions]
-            results.append(
-                Hits(
-                    [page_id for page_id, _ in found],
-                    [float(score) for score in scores],
-                    [metadata for _, metadata in found],
-                    ranking.cost,
-                )
-            )
-        return results
+        return hits_of(ranking, state.record)
 
     def _read_back(self, state: Snapshot) -> Callable[[Codes], Pages] | None:
-        """What reads the pages of a shortlist back, if anything can."""
-        if self.codec.decoder is None:  # to look words up costs no more than to keep them
-            return self.codec.regenerate if self.codec.regenerates else None
         if state.hot is None:
             state.hot = HotPages(self.codec.regenerate)
-        return state.hot
+        return read_back(self.codec, state.hot)
 
     def verify(self) -> None:
         """Read every byte and check it; raises CorruptIndexError at the first that is wrong."""

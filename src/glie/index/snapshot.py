@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from glie.index.signing import fit_finder, sign
 from glie.kernels.quantize import BFLOAT16
 from glie.kernels.signatures import Lists, Signatures, lists_of
 from glie.search import CodeBlock, SignedBlock
+from glie.where import Wanted, canonical, wanted
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -72,7 +72,9 @@ class Snapshot:
         self._open_finder(folder, before)
         self.bounds = np.cumsum([0] + [s.pages for s in self.segments], dtype=np.int64)
         self.hot: HotPages | None = None  # regenerated pages, by their positions here
-        self._where: dict[str, Mask] = {}  # the last restrictions by metadata that were asked for
+        self._where: dict[
+            Wanted, Mask
+        ] = {}  # the last restrictions by metadata that were asked for
 
     def _open_finder(self, folder: Folder, before: Snapshot | None) -> None:
         """Map its file and the signatures: a writer may replace them later."""
@@ -195,7 +197,7 @@ class Snapshot:
             allowed = np.zeros(int(self.bounds[-1]), bool)
             allowed[[self.position(page_id) for page_id in distinct(ids)]] = True
         if where:
-            matching = self._matching(_wanted(where))
+            matching = self._matching(wanted(where))
             allowed = matching if allowed is None else allowed & matching
         return allowed
 
@@ -228,17 +230,17 @@ class Snapshot:
             parts.append(self.segments[number].codes.take(rows))
         return StoredCodes.joined(parts).read([str(position) for position in positions])
 
-    def _matching(self, where: str) -> Mask:
+    def _matching(self, where: Wanted) -> Mask:
         """The positions whose metadata has one of the wanted values for every key."""
         known = self._where.get(where)  # another thread may clear them at any moment
         if known is not None:
             return known
-        wanted = {key: set(values) for key, values in json.loads(where)}
+        values_of = {key: set(values) for key, values in where}
         matching = np.zeros(int(self.bounds[-1]), bool)
         for position, _, metadata in self.records():
             matching[position] = all(
-                key in metadata and _canonical(metadata[key]) in values
-                for key, values in wanted.items()
+                key in metadata and canonical(metadata[key]) in values
+                for key, values in values_of.items()
             )
         if len(self._where) >= 16:
             self._where.clear()
@@ -254,26 +256,3 @@ def distinct(ids: Iterable[str]) -> list[str]:
         return list(dict.fromkeys(ids))
     except TypeError as error:
         raise IdError(f"ids: expected a list of strings: {error}") from None
-
-
-def _wanted(where: Mapping[str, Any]) -> str:
-    """A restriction as text that compares: keys and, for each, its values as text."""
-    if not isinstance(where, Mapping):
-        raise InputError(f"where: expected a dict of metadata values, found {where!r}")
-    return json.dumps(
-        [
-            (key, sorted(_canonical(v) for v in values))
-            for key, value in sorted(where.items())
-            for values in [value if isinstance(value, (list, tuple, set)) else [value]]
-        ]
-    )
-
-
-def _canonical(value: Any) -> str:
-    """JSON text that is equal for equal values: 1 is 1.0, and True is neither."""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    try:
-        return json.dumps(value, sort_keys=True)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"where: {value!r} is not a JSON value: {error}") from None

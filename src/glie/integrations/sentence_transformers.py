@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 CODEC = "codec"
 
 
-class GliePooling(BaseTokenPooling):  # type: ignore[misc]
+class GliePooling(BaseTokenPooling):
     """k vectors a document: its normalised k-means centroids, or the code of a given codec.
 
     A document with fewer distinct vectors than k keeps those. Questions stay whole unless `tasks`

@@ -1,0 +1,92 @@
+"""The verb that takes an index into an engine."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from typing import Annotated, Any
+
+import typer
+
+import glie
+from glie.cli.shared import ApiKey, CollectionName, IndexPath, Json, Location, connected
+from glie.errors import InputError
+from glie.terminal import fail, print_json, status_line
+from glie.wording import count
+
+
+def export(
+    index_path: IndexPath,
+    to: Annotated[
+        str, typer.Option("--to", metavar="ENGINE", help="qdrant, qdrant-edge or lancedb.")
+    ],
+    location: Location = None,
+    collection: CollectionName = None,
+    api_key: ApiKey = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="A setting of the engine's own, when the collection is made: shard_number=6, "
+            "replication_factor=2, on_disk=true, datatype=float16; JSON for those that have parts. "
+            "May be given several times.",
+        ),
+    ] = None,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Delete the pages there that the index does not hold.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Store the pages of an index in Qdrant or LanceDB; `glie search --engine` finds them there.
+
+    glie export reports.glie --to qdrant --url http://localhost:6333 --setting shard_number=6
+
+    glie export reports.glie --to lancedb --url s3://bucket/pages
+
+    Run it again to go on after an interruption, and to bring what is new or has changed. Kept
+    pictures stay in the index.
+    """
+    from glie.engines import export as store
+
+    index = glie.Index.open(index_path)
+    settings = dict(_setting(text) for text in setting or [])
+    name = collection or index.path.stem
+    engine = connected(to, location, name, api_key)
+    began = time.perf_counter()
+    try:
+        with status_line(f"exporting to {engine.place}") as say:
+            pages, report = store(
+                index,
+                engine,
+                settings=settings,
+                prune=prune,
+                progress=lambda step: say(f"{step.done:,} of {step.pages:,} pages"),
+            )
+        total = len(pages)
+    except KeyboardInterrupt:
+        fail("interrupted; what was stored stays there; run it again to go on", 130)
+    finally:
+        engine.close()
+    seconds = time.perf_counter() - began
+    if as_json:
+        where = {"engine": to, "url": location, "collection": name}
+        counts = {**dataclasses.asdict(report), "pages": total, "seconds": seconds}
+        print_json({"index": str(index_path), **where, **counts})
+        return
+    parts = [f"{count(report.pages_uploaded, 'page')} stored"]
+    if report.pages_unchanged:
+        parts.append(f"{report.pages_unchanged:,} unchanged")
+    if report.pages_deleted:
+        parts.append(f"{report.pages_deleted:,} deleted")
+    print(f"{', '.join(parts)} in {seconds:.1f} s: {engine.place} holds {count(total, 'page')}")
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise InputError(f"--setting: expected NAME=VALUE, found {text!r}")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value

@@ -1,0 +1,316 @@
+"""Collection: the verbs of an index, over pages that an engine holds."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from glie.codec.codec import Codec
+from glie.codec.codes import Codes
+from glie.codec.fitted import encoder_entry, same_encoder
+from glie.codec.store import from_files, to_files
+from glie.engines.base import Engine, Entry, Restriction, Row
+from glie.engines.entries import codes_of, rows_of, terms_for
+from glie.errors import EngineError, IdError, InputError
+from glie.hot import HotPages, read_back
+from glie.index.signing import FINDER_PAGES
+from glie.index.snapshot import distinct
+from glie.pages import Pages, Queries
+from glie.search import (
+    CodeBlock,
+    Cost,
+    Hits,
+    Ints,
+    Ranking,
+    check_number,
+    hits_of,
+    questions_of,
+    rank,
+    two_stage,
+)
+from glie.where import wanted
+
+FORMAT = "glie-collection"
+VERSION = 1
+PREFETCH = 1000  # pages that an engine scores by MaxSim, ...
+PREFETCH_EACH = 5  # ... and at least so many times the pages to be found
+SPARE = 8  # pages asked for beyond those: an engine may round scores in its own way
+
+
+class Collection:
+    """Pages in an engine, searched like an index: the engine finds a shortlist by MaxSim over the
+    codes, which is then scored exactly, and regenerated, here."""
+
+    def __init__(
+        self, engine: Engine, codec: Codec, dim: int, encoder: Mapping[str, Any] | None
+    ) -> None:
+        self.engine = engine
+        self.codec = codec
+        self.dim = dim
+        self._encoder = encoder
+        self._pages: int | None = None  # how many, once that was asked
+        self._hot = HotPages(codec.regenerate)
+
+    @classmethod
+    def create(
+        cls,
+        engine: Engine,
+        codec: Codec,
+        dim: int,
+        *,
+        encoder: Mapping[str, Any] | str | None = None,
+        **settings: Any,
+    ) -> Collection:
+        """The collection for pages of this codec; it is made, with the engine's own settings, if
+        it is not there. One that holds other pages is refused."""
+        if codec.adapts and codec.codebook is None:
+            raise InputError("codec: it has no codebook yet; make one with codec.adapted(pages)")
+        entry = encoder_entry(encoder) or codec.encoder
+        if entry is not None:
+            codec.check_encoder(entry)
+        made = cls(engine, codec, dim, entry)
+        if not engine.exists():
+            engine.create(dim, settings)
+        header = engine.read_header()
+        if engine.dim() != dim:
+            raise EngineError(
+                f"{engine.place}: it holds vectors of {engine.dim()} numbers, not {dim}; choose "
+                "another name"
+            )
+        if header is None:
+            if engine.count():
+                raise _foreign(engine)
+            engine.write_header(made._header())  # it is new, or its making was interrupted
+            return made
+        there = cls._of(engine, header)
+        if not there.codec.same_as(codec):
+            raise EngineError(
+                f"{engine.place}: it holds codes of another codec; choose another name"
+            )
+        there.check_encoder(entry)
+        return there
+
+    @classmethod
+    def open(cls, engine: Engine) -> Collection:
+        """The collection that is there."""
+        if not engine.exists():
+            raise EngineError(f"{engine.place}: not there; `glie export` makes it")
+        header = engine.read_header()
+        if header is None:
+            raise _foreign(engine)
+        return cls._of(engine, header)
+
+    @classmethod
+    def _of(cls, engine: Engine, header: bytes) -> Collection:
+        try:
+            found = json.loads(header)
+            name, version = found["format"], found["version"]
+            if name != FORMAT:
+                raise ValueError(f"format {name!r}")
+            if version != VERSION:
+                raise EngineError(
+                    f"{engine.place}: written in version {version!r}, this glie reads {VERSION}; "
+                    "upgrade glie"
+                )
+            files = {name: base64.b64decode(data) for name, data in found["codec"].items()}
+            dim, encoder = int(found["dim"]), encoder_entry(found["encoder"])
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise EngineError(
+                f"{engine.place}: its header cannot be read ({error}); export the index again, to "
+                "another name"
+            ) from None
+        return cls(engine, from_files(files, engine.place), dim, encoder)
+
+    def _header(self) -> bytes:
+        files = to_files(self.codec)
+        codec = {name: base64.b64encode(data).decode() for name, data in files.items()}
+        header = {"format": FORMAT, "version": VERSION, "dim": self.dim, "encoder": self._encoder}
+        return json.dumps({**header, "codec": codec}).encode()
+
+    @property
+    def path(self) -> str:
+        """Where it is, for people to read."""
+        return self.engine.place
+
+    @property
+    def encoder(self) -> dict[str, Any] | None:
+        """Name and revision of the encoder whose vectors are stored, if it was given."""
+        return None if self._encoder is None else dict(self._encoder)
+
+    def check_encoder(self, encoder: Mapping[str, Any] | None) -> None:
+        """Refuse pages of another encoder."""
+        both = self._encoder is not None and encoder is not None
+        if both and same_encoder(self._encoder or {}, encoder or {}):
+            return
+        if self._encoder is not None or encoder is not None:
+            raise EngineError(
+                f"{self.path}: its vectors were made with {_named(self._encoder)}, not "
+                f"{_named(encoder)}; choose another name"
+            )
+
+    def __len__(self) -> int:
+        """How many pages there are; of a large collection, nearly."""
+        if self._pages is None:
+            self._pages = self.engine.count()
+        return self._pages
+
+    def records(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Id and metadata of every page, in any order."""
+        return self.engine.records()
+
+    def upsert(
+        self, pages: Pages | Codes, metadata: Sequence[Mapping[str, Any]] | None = None
+    ) -> None:
+        """Store pages, or codes of the collection's codec; one whose id is there is replaced."""
+        codes = self.codec.compress(pages) if isinstance(pages, Pages) else pages
+        self.put(self.rows(codes, metadata))
+
+    def rows(self, codes: Codes, metadata: Sequence[Mapping[str, Any]] | None) -> list[Row]:
+        """Codes as they are stored here."""
+        if not isinstance(codes, Codes):
+            raise InputError(f"upsert: expected Pages or Codes, found {type(codes).__name__}")
+        found, expected = (codes.k, codes.dim, codes.stored.dtype), (self.codec.k, self.dim)
+        if len(codes) and found != (*expected, self.codec.dtype):
+            raise InputError(
+                f"upsert: codes of {found[0]} x {found[1]} in {found[2]}; {self.path} holds "
+                f"{expected[0]} x {expected[1]} in {self.codec.dtype}"
+            )
+        return rows_of(codes, metadata)
+
+    def put(self, rows: Sequence[Row]) -> None:
+        """Store what `rows` made."""
+        self.engine.put(rows)
+        self._pages = None
+
+    def delete(self, ids: Iterable[str]) -> int:
+        """Delete pages by id; an unknown id is an error, and then nothing is deleted."""
+        leaving = distinct(ids)
+        self._check_ids(leaving)
+        self.engine.delete(leaving)
+        self._pages = None
+        return len(leaving)
+
+    def _check_ids(self, ids: Sequence[str]) -> None:
+        known = self.engine.digests(ids)
+        for page_id in ids:
+            if page_id not in known:
+                raise IdError(f"page {page_id!r} is not in {self.path}")
+
+    def search(
+        self,
+        queries: Any,
+        top: int = 10,
+        *,
+        shortlist: int | None = None,
+        ids: Iterable[str] | None = None,
+        where: Mapping[str, Any] | None = None,
+        filter: Any = None,
+        normalize: bool = False,
+        exact: bool | None = None,
+        prefetch: int | None = None,
+    ) -> list[Hits]:
+        """The `top` best pages for each query, as `Index.search` finds them.
+
+        `filter` is the engine's own (a Qdrant Filter, SQL for LanceDB), besides `ids` and
+        `where`. `exact=True` has the engine score every page, which it does anyway where there are
+        few; else it scores the `prefetch` pages whose means are nearest.
+        """
+        if shortlist is None:
+            shortlist = self.codec.shortlist
+        check_number("top", top, 1)
+        check_number("shortlist", shortlist, 0)
+        if exact not in (None, True, False):
+            raise InputError(f"exact: expected None, True or False, found {exact!r}")
+        questions = questions_of(queries, self.dim, self.path, normalize=normalize)
+        allowed = None if ids is None else distinct(ids)
+        if allowed:
+            self._check_ids(allowed)
+        among = Restriction(allowed, terms_for(wanted(where)), filter)
+        if exact is None:
+            exact = prefetch is None and len(self) < FINDER_PAGES
+        if prefetch is not None:
+            check_number("prefetch", prefetch, 1)
+        found: list[Entry] = []  # by position
+
+        def first_stage(count: int) -> Ranking:
+            nonlocal found
+            width = None if exact else prefetch or max(PREFETCH, PREFETCH_EACH * count)
+            ranking, found = self._found(questions, count, width, among)
+            return ranking
+
+        def codes_at(positions: Ints) -> Codes:
+            return self._codes([found[position] for position in positions])
+
+        ranking = two_stage(
+            questions,
+            first_stage,
+            codes_at,
+            read_back(self.codec, self._hot),
+            int(top),
+            int(shortlist),
+        )
+        return hits_of(ranking, lambda position: (found[position].id, found[position].metadata))
+
+    def _found(
+        self, questions: Queries, count: int, prefetch: int | None, among: Restriction
+    ) -> tuple[Ranking, list[Entry]]:
+        """The best pages a query by their codes: the engine's, scored exactly. Equal scores stand
+        in the order of ids."""
+        began = time.perf_counter()
+        lists: list[list[Entry]] = [[] for _ in questions.ids]
+        if among.ids != [] and [] not in among.terms:  # else no page can be meant
+            lists = self.engine.nearest(questions, count + SPARE, prefetch, among)
+        distinct_entries = {entry.id: entry for entries in lists for entry in entries}
+        found = sorted(distinct_entries.values(), key=lambda entry: entry.id)
+        position = {entry.id: at for at, entry in enumerate(found)}
+        codes = self._codes(found)
+        rankings = []
+        for q, entries in enumerate(lists):
+            mine = np.array(sorted(position[entry.id] for entry in entries), np.int64)
+            block = CodeBlock(codes.stored, codes.counts, 0, mine)
+            rankings.append(rank(questions.slice(q, q + 1), [block], count))
+        cost = Cost(
+            pages_scanned=sum(ranking.cost.pages_scanned for ranking in rankings),
+            pages_regenerated=0,
+            bytes_read=sum(len(entry.code) for entry in found),
+            seconds=time.perf_counter() - began,
+        )
+        positions = [ranking.positions[0] for ranking in rankings]
+        return Ranking(positions, [ranking.scores[0] for ranking in rankings], cost), found
+
+    def _codes(self, entries: Sequence[Entry]) -> Codes:
+        return codes_of(entries, self.codec, self.dim, self.path)
+
+    def close(self) -> None:
+        """Let go of files and connections."""
+        self.engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Collection({self.path!r}, k={self.codec.k})"
+
+
+def _foreign(engine: Engine) -> EngineError:
+    return EngineError(f"{engine.place}: not made by glie; choose another name")
+
+
+def _named(encoder: Mapping[str, Any] | None) -> str:
+    if encoder is None:
+        return "an encoder that was not named"
+    return f"encoder {encoder['name']!r} (revision {encoder['revision']})"

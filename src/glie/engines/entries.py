@@ -1,0 +1,103 @@
+"""Codes as entries of a database, and back: the bytes that an index stores, page by page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from glie.codec.codec import Codec
+from glie.codec.codes import Blobs, Codes
+from glie.engines.base import Entry, Row
+from glie.errors import EngineError, InputError
+from glie.index.writer import record_lines
+from glie.kernels.quantize import Packed, row_bytes
+from glie.pages import Floats
+from glie.where import Wanted, canonical
+
+WHOLE = 2**63  # whole numbers of metadata lie between this and its negative: no engine takes others
+
+
+def rows_of(codes: Codes, metadata: Sequence[Mapping[str, Any]] | None) -> list[Row]:
+    """The pages of some codes, to be stored."""
+    lines = record_lines(codes.ids, metadata)
+    entries = metadata or [{}] * len(codes)
+    stored, rows = codes.stored, []
+    vectors = stored.vectors()
+    for page, (page_id, line) in enumerate(zip(codes.ids, lines, strict=True)):
+        used = int(np.count_nonzero(codes.counts[page]))
+        norms, counts = codes.norms[page, :used], codes.counts[page, :used]
+        code = stored.rows[page, :used].tobytes()
+        evidence = b"" if codes.evidence is None else codes.evidence[page].tobytes()
+        kept = dict(entries[page])
+        _check_numbers(kept, page_id)
+        parts = line, code, norms.tobytes(), counts.tobytes(), evidence
+        digest = xxhash.xxh3_128_hexdigest(b"".join(len(p).to_bytes(4) + p for p in parts))
+        entry = Entry(
+            page_id, code, norms.tolist(), counts.tolist(), evidence, kept, terms_of(kept), digest
+        )
+        mine = vectors[page, :used]
+        rows.append(Row(entry, mine, _direction(mine)))
+    return rows
+
+
+def codes_of(entries: Sequence[Entry], codec: Codec, dim: int, place: str) -> Codes:
+    """The codes of some entries, called by their digests: what was regenerated of one may be kept,
+    whatever becomes of the page."""
+    width = row_bytes(dim, codec.dtype)
+    packed = np.zeros((len(entries), codec.k, width), np.uint8)
+    norms = np.zeros((len(entries), codec.k), np.float16)
+    counts = np.zeros((len(entries), codec.k), np.uint16)
+    for page, entry in enumerate(entries):
+        used = len(entry.counts)
+        sizes = len(entry.norms), len(entry.code)
+        if not 1 <= used <= codec.k or sizes != (used, used * width):
+            raise EngineError(
+                f"{place}: what is stored of page {entry.id!r} is not a code of its codec; export "
+                "the page again"
+            )
+        packed[page, :used] = np.frombuffer(entry.code, np.uint8).reshape(used, width)
+        norms[page, :used], counts[page, :used] = entry.norms, entry.counts
+    evidence = None
+    if codec.codebook is not None:
+        evidence = Blobs.of([entry.evidence for entry in entries])
+    ids = [entry.digest for entry in entries]
+    return Codes.read(Packed(packed, codec.dtype, dim), norms, counts, ids, evidence)
+
+
+def terms_of(metadata: Mapping[str, Any]) -> list[int]:
+    """A number for each key with its value: engines look for these, so that a restriction means
+    the same in all of them, whatever JSON the values are."""
+    return [_term(key, canonical(value)) for key, value in metadata.items()]
+
+
+def terms_for(where: Wanted) -> list[list[int]]:
+    """The terms of a restriction: a page must have one of each list."""
+    return [[_term(key, value) for value in values] for key, values in where]
+
+
+def _term(key: str, value: str) -> int:
+    """63 bits of a digest: what every engine's whole numbers hold."""
+    return xxhash.xxh3_64_intdigest(f"{canonical(key)}:{value}".encode()) >> 1
+
+
+def _direction(vectors: Floats) -> Floats:
+    """Where a page's vectors lie together; where they cancel out, the first one's."""
+    mean: Floats = vectors.mean(axis=0)
+    length = np.linalg.norm(mean)
+    return mean / length if length > 1e-6 else vectors[0]
+
+
+def _check_numbers(value: Any, page_id: str) -> None:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            _check_numbers(item, page_id)
+    elif isinstance(value, int) and not -WHOLE <= value < WHOLE:
+        raise InputError(
+            f"metadata of page {page_id!r}: {value} does not fit in the 64 bits that an engine "
+            "keeps; store it as text"
+        )

@@ -1,0 +1,68 @@
+"""An index into an engine: what is not there yet, or has changed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from glie.engines.base import Engine
+from glie.engines.collection import Collection
+from glie.errors import InputError
+from glie.index.index import Index
+
+PAGES_PER_STEP = 2048  # that are looked up, and sent in one or more requests
+
+
+@dataclasses.dataclass
+class Exported:
+    """What an export did."""
+
+    pages_uploaded: int = 0
+    pages_unchanged: int = 0
+    pages_deleted: int = 0
+
+
+class ExportStep(NamedTuple):
+    """Where an export is."""
+
+    done: int
+    pages: int
+
+
+def export(
+    index: Index,
+    engine: Engine,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    prune: bool = False,
+    progress: Callable[[ExportStep], None] = lambda step: None,
+) -> tuple[Collection, Exported]:
+    """Store the pages of an index in an engine: those that it does not hold as they are. So an
+    interrupted export goes on, and a later one brings what is new. `prune` deletes the pages that
+    the index does not hold. `settings` are the engine's own, for a collection that is made now.
+
+    Kept pictures stay in the index.
+    """
+    if index.dim is None:
+        raise InputError(f"{index.path}: it has never held a page; there is nothing to export")
+    target = Collection.create(
+        engine, index.codec, index.dim, encoder=index.encoder, **(settings or {})
+    )
+    report, done = Exported(), 0
+    new = engine.count() == 0
+    for codes, metadata in index.stored(PAGES_PER_STEP):
+        rows = target.rows(codes, metadata)
+        there = {} if new else engine.digests(codes.ids)
+        rows = [row for row in rows if there.get(row.entry.id) != row.entry.digest]
+        if rows:
+            target.put(rows)
+        report.pages_uploaded += len(rows)
+        report.pages_unchanged += len(codes) - len(rows)
+        done += len(codes)
+        progress(ExportStep(done, len(index)))
+    if prune:
+        gone = [page_id for page_id, _ in engine.records() if page_id not in index]
+        report.pages_deleted = target.delete(gone) if gone else 0
+    engine.settle()
+    return target, report

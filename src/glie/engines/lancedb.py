@@ -1,0 +1,301 @@
+"""LanceDB: an embedded table, in a folder or on object storage.
+
+A row is a page; the one whose id is empty, which no page's is, holds the header.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from glie.engines.base import Entry, Restriction, Row, in_steps, require, told_as
+from glie.errors import EngineError, InputError
+from glie.kernels.maxsim import maxsim
+from glie.pages import Floats, Queries
+from glie.search import best_first
+
+EXTRA = "lancedb"
+OLDEST = "0.30"
+KEY = "LANCEDB_API_KEY"
+CODES, MEAN = "codes", "page"
+READ = ["id", "code", "norms", "counts", "evidence", "metadata", "digest"]
+PAGES = "id != ''"
+IDS_PER_QUERY = 2048
+ROWS_PER_SETTLING = 500_000  # new rows are looked through one by one until then
+ROWS_PER_INDEX = 100_000  # fewer means are compared one by one
+REFINED = 4  # times the pages that are wanted, by an index of means, are compared exactly
+
+
+class LanceDB:
+    """A table in the database at `location`: a folder, or an address like s3://bucket/folder.
+    `version` shows the table as it was then, for reading. The other options go to
+    lancedb.connect: storage_options, api_key (or the variable LANCEDB_API_KEY), ...
+
+    A setting for `create`: datatype (float32 or float16), of the vectors.
+    """
+
+    def __init__(
+        self, location: str, collection: str, *, version: int | None = None, **options: Any
+    ) -> None:
+        require("lancedb", OLDEST, EXTRA)
+        import lancedb
+        import pyarrow
+
+        self._arrow = pyarrow
+        self._name = collection
+        self._version = version
+        self._opened: Any = None
+        self._made = False  # by this export, whose unfinished versions nobody wants
+        self._unsettled = 0  # rows since indexes were last made
+        self.place = f"lancedb at {location}, table {collection!r}"
+        if location.startswith("db://"):
+            options.setdefault("api_key", os.environ.get(KEY))
+        local = "://" not in location
+        if local and Path(location).is_file():
+            raise EngineError(f"{self.place}: a file; expected a folder, or an address")
+        with told_as(self.place):
+            try:
+                self._database = lancedb.connect(location, **options)
+            except TypeError as error:
+                raise InputError(f"{self.place}: options: {error}") from None
+
+    @property
+    def table(self) -> Any:
+        """The table, in LanceDB's own terms."""
+        if self._opened is None:
+            with told_as(self.place):
+                self._opened = self._database.open_table(self._name)
+                if self._version is not None:
+                    self._opened.checkout(self._version)
+        return self._opened
+
+    @property
+    def version(self) -> int:
+        """The table's version: it grows with every change, and may be given to see it again."""
+        with told_as(self.place):
+            return int(self.table.version)
+
+    def exists(self) -> bool:
+        if self._opened is not None:
+            return True
+        try:
+            _ = self.table
+        except EngineError as error:
+            if "not found" in str(error):
+                return False
+            raise
+        return True
+
+    def create(self, dim: int, settings: Mapping[str, Any]) -> None:
+        rest = dict(settings)
+        kind = str(rest.pop("datatype", "float32"))
+        if kind not in ("float32", "float16"):
+            raise InputError(f"setting datatype: expected float32 or float16, found {kind!r}")
+        if rest:
+            raise InputError(
+                f"{self.place}: settings: {', '.join(rest)} unknown; expected datatype"
+            )
+        pa = self._arrow
+        vector = pa.list_(pa.float16() if kind == "float16" else pa.float32(), dim)
+        schema = pa.schema(
+            [
+                pa.field("id", pa.string(), nullable=False),
+                pa.field(CODES, pa.list_(vector)),
+                pa.field(MEAN, vector),
+                pa.field("code", pa.binary()),
+                pa.field("norms", pa.list_(pa.float32())),
+                pa.field("counts", pa.list_(pa.int32())),
+                pa.field("evidence", pa.binary()),
+                pa.field("metadata", pa.json_(pa.utf8())),
+                pa.field("terms", pa.list_(pa.int64())),
+                pa.field("digest", pa.string()),
+            ]
+        )
+        with told_as(self.place):
+            self._opened = self._database.create_table(self._name, schema=schema)
+        self._made = True
+
+    def dim(self) -> int:
+        types, schema = self._arrow.types, self.table.schema
+        if {CODES, MEAN, *READ} - set(schema.names) or not types.is_fixed_size_list(
+            schema.field(MEAN).type
+        ):
+            raise EngineError(f"{self.place}: not made by glie; choose another name")
+        return int(schema.field(MEAN).type.list_size)
+
+    def read_header(self) -> bytes | None:
+        self.dim()  # or say that it is another kind of table
+        with told_as(self.place):
+            found = self.table.search().where("id = ''").select(["code"]).limit(1).to_list()
+        return bytes(found[0]["code"]) if found else None
+
+    def write_header(self, header: bytes) -> None:
+        nowhere = np.zeros(self.dim(), np.float32)  # LanceDB takes no row without vectors
+        self._store([{"id": "", "code": header, CODES: nowhere[None], MEAN: nowhere}])
+
+    def count(self) -> int:
+        with told_as(self.place):
+            return int(self.table.count_rows(PAGES))
+
+    def records(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        with told_as(self.place):
+            for batch in self.table.search().where(PAGES).select(["id", "metadata"]).to_batches():
+                for page_id, text in zip(*(column.to_pylist() for column in batch), strict=True):
+                    yield page_id, json.loads(text)
+
+    def digests(self, ids: Sequence[str]) -> dict[str, str]:
+        found = dict[str, str]()
+        for at in range(0, len(ids), IDS_PER_QUERY):
+            some = _one_of(ids[at : at + IDS_PER_QUERY])
+            with told_as(self.place):
+                query = self.table.search().where(some).select(["id", "digest"])
+                for row in query.limit(IDS_PER_QUERY).to_list():
+                    found[row["id"]] = row["digest"]
+        return found
+
+    def put(self, rows: Sequence[Row]) -> None:
+        for some in in_steps(rows):
+            self._store(
+                [
+                    {
+                        **row.entry._asdict(),
+                        "metadata": json.dumps(row.entry.metadata, ensure_ascii=False),
+                        CODES: row.vectors,
+                        MEAN: row.mean,
+                    }
+                    for row in some
+                ]
+            )
+            self._unsettled += len(some)
+            if self._unsettled >= ROWS_PER_SETTLING:
+                self._settle()
+
+    def _store(self, rows: list[dict[str, Any]]) -> None:
+        """Add rows, in place of those with the same ids, in one commit."""
+        if self._version is not None:
+            raise EngineError(f"{self.place}: version {self._version} of it is for reading only")
+        with told_as(self.place):
+            data = self._columns(rows)
+            merge = self.table.merge_insert("id").when_matched_update_all()
+            merge.when_not_matched_insert_all().execute(data)
+
+    def _columns(self, rows: list[dict[str, Any]]) -> Any:
+        pa, columns = self._arrow, []
+        schema = self.table.schema
+        for field in schema:
+            values: list[Any] = [row.get(field.name) for row in rows]
+            if field.name == MEAN:
+                columns.append(_vectors(pa, np.stack(values), field.type))
+            elif field.name == CODES:
+                offsets = pa.array(np.cumsum([0, *map(len, values)]), pa.int32())
+                inner = _vectors(pa, np.concatenate(values), field.type.value_type)
+                columns.append(pa.ListArray.from_arrays(offsets, inner))
+            elif field.name == "metadata":
+                kind = pa.json_(pa.utf8())
+                columns.append(pa.ExtensionArray.from_storage(kind, pa.array(values, pa.utf8())))
+            else:
+                columns.append(pa.array(values, field.type))
+        return pa.table(columns, names=schema.names)
+
+    def delete(self, ids: Sequence[str]) -> None:
+        for at in range(0, len(ids), IDS_PER_QUERY):
+            with told_as(self.place):
+                self.table.delete(_one_of(ids[at : at + IDS_PER_QUERY]))
+
+    def settle(self) -> None:
+        self._settle()
+        self._made = False
+
+    def _settle(self) -> None:
+        """Few files instead of many, and indexes over ids, terms and, of many pages, means."""
+        from lancedb.index import BTree, IvfPq, LabelList
+
+        with told_as(self.place):
+            had = {index.columns[0] for index in self.table.list_indices()}
+            wanted: dict[str, Any] = {"id": BTree(), "terms": LabelList()}
+            if self.table.count_rows() >= ROWS_PER_INDEX:
+                wanted[MEAN] = IvfPq(distance_type="dot")
+            for column, config in wanted.items():
+                if column not in had:
+                    self.table.create_index(column, config=config)
+            self.table.optimize(
+                cleanup_older_than=timedelta(milliseconds=1) if self._made else None
+            )
+        self._unsettled = 0
+
+    def nearest(
+        self, queries: Queries, count: int, prefetch: int | None, among: Restriction
+    ) -> list[list[Entry]]:
+        return [self._nearest(vectors, count, prefetch, among) for vectors in queries]
+
+    def _nearest(
+        self, vectors: Floats, count: int, prefetch: int | None, among: Restriction
+    ) -> list[Entry]:
+        with told_as(self.place):
+            if prefetch is None:
+                query = self.table.search(vectors, vector_column_name=CODES).bypass_vector_index()
+                found = self._asked(query, among, count, READ)
+            else:
+                mean = vectors.mean(axis=0)
+                query = self.table.search(mean, vector_column_name=MEAN).refine_factor(REFINED)
+                found = self._asked(query, among, prefetch, [*READ, CODES])
+                found = found.take(best_first(_maxsim(vectors, found[CODES]), count))
+            return [_entry(row) for row in found.select(READ).to_pylist()]
+
+    def _asked(self, query: Any, among: Restriction, count: int, columns: list[str]) -> Any:
+        query = query.distance_type("dot").where(_filter(among), prefilter=True)
+        return query.limit(count).select([*columns, "_distance"]).to_arrow()
+
+    def close(self) -> None:
+        self._opened = None
+
+
+def _vectors(pa: Any, rows: Floats, kind: Any) -> Any:
+    flat = pa.array(rows.reshape(-1).astype(kind.value_type.to_pandas_dtype()))
+    return pa.FixedSizeListArray.from_arrays(flat, kind.list_size)
+
+
+def _maxsim(query: Floats, codes: Any) -> Floats:
+    """The scores of the pages of a column: LanceDB's own MaxSim goes over all pages or none."""
+    pages = codes.combine_chunks()
+    rows = pages.flatten()
+    flat = rows.flatten().to_numpy(zero_copy_only=False).reshape(-1, query.shape[1])
+    lengths = pages.value_lengths().to_numpy(zero_copy_only=False)
+    ends = np.cumsum(lengths, dtype=np.int64)
+    scores: Floats = maxsim(query, np.array([0, len(query)]), flat, ends - lengths, ends)[0]
+    return scores
+
+
+def _entry(row: Mapping[str, Any]) -> Entry:
+    return Entry(
+        row["id"],
+        row["code"],
+        row["norms"],
+        row["counts"],
+        row["evidence"],
+        json.loads(row["metadata"]),
+        [],
+        row["digest"],
+    )
+
+
+def _filter(among: Restriction) -> str:
+    """A restriction in SQL."""
+    parts = [PAGES]
+    if among.ids is not None:
+        parts.append(_one_of(among.ids))
+    parts += [f"array_has_any(terms, [{', '.join(map(str, terms))}])" for terms in among.terms]
+    if among.native is not None:
+        parts.append(f"({among.native})")
+    return " AND ".join(parts)
+
+
+def _one_of(ids: Sequence[str]) -> str:
+    quoted = ("'" + page_id.replace("'", "''") + "'" for page_id in ids)
+    return f"id IN ({', '.join(quoted)})"

@@ -1,0 +1,231 @@
+"""Qdrant in this process: the engine of the server, over a folder, without a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from glie.engines.base import Entry, Restriction, Row, first_line, in_steps, require, told_as
+from glie.engines.points import (
+    CODES,
+    HEADER,
+    MEAN,
+    PARTS,
+    PAYLOAD,
+    TERMS,
+    asked_ids,
+    entry_of,
+    header_of,
+    header_parts,
+    payload_of,
+    point_id,
+)
+from glie.errors import EngineError, InputError
+from glie.pages import Queries
+
+EXTRA = "qdrant-edge"
+OLDEST = "0.9"
+CONFIG = "edge_config.json"
+RECORDS_PER_REQUEST = 1000
+
+
+class QdrantEdge:
+    """A collection in a folder of `location`, which one process may open at a time. It has no
+    options.
+
+    Settings for `create`: on_disk and datatype (float32 or float16), of the vectors; all others
+    are those of qdrant_edge.EdgeConfig.
+    """
+
+    def __init__(self, location: str, collection: str) -> None:
+        require("qdrant-edge-py", OLDEST, EXTRA)
+        import qdrant_edge
+
+        self._edge = qdrant_edge
+        self._folder = Path(location) / collection
+        self._opened: Any = None
+        self.place = f"qdrant-edge in {self._folder}"
+
+    @property
+    def _shard(self) -> Any:
+        if self._opened is None:
+            with told_as(self.place):
+                try:
+                    self._opened = self._edge.EdgeShard.load(str(self._folder))
+                except Exception as error:
+                    if "WouldBlock" not in str(error):
+                        raise
+                    raise EngineError(
+                        f"{self.place}: another process has it open; close that one first"
+                    ) from None
+        return self._opened
+
+    def exists(self) -> bool:
+        return self._opened is not None or (self._folder / CONFIG).exists()
+
+    def create(self, dim: int, settings: Mapping[str, Any]) -> None:
+        edge, rest = self._edge, dict(settings)
+        with told_as(self.place):
+            try:
+                params = {
+                    "size": dim,
+                    "distance": edge.Distance.Dot,
+                    **_vector_settings(edge, rest),
+                }
+                codes = edge.EdgeVectorParams(
+                    **params,
+                    multivector_config=edge.MultiVectorConfig(edge.MultiVectorComparator.MaxSim),
+                    # no graph: it would go over MaxSim, and pages are found by their means
+                    hnsw_config=edge.HnswIndexConfig(0, 100, 10_000),
+                )
+                vectors = {CODES: codes, MEAN: edge.EdgeVectorParams(**params)}
+                config = edge.EdgeConfig(vectors=vectors, **rest)
+            except TypeError as error:
+                raise InputError(f"{self.place}: settings: {first_line(error)}") from None
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._opened = edge.EdgeShard.create(str(self._folder), config)
+            whole = edge.PayloadSchemaType.Integer
+            self._update(edge.UpdateOperation.create_field_index(TERMS, whole))
+
+    def dim(self) -> int:
+        """Read off the folder: the shard does not say."""
+        import json
+
+        try:
+            vectors = json.loads((self._folder / CONFIG).read_bytes())["vectors"]
+            if MEAN not in vectors or "multivector_config" not in vectors[CODES]:
+                raise KeyError(CODES)
+            return int(vectors[CODES]["size"])
+        except (OSError, ValueError, KeyError, TypeError):
+            raise EngineError(f"{self.place}: not made by glie; choose another name") from None
+
+    def read_header(self) -> bytes | None:
+        first = self._retrieved([0], [HEADER, PARTS])
+        if not first:
+            return None
+        parts = list(range(1, int((first[0].payload or {}).get(PARTS, 1))))
+        rest = self._retrieved(parts, [HEADER])
+        rest.sort(key=lambda point: int(point.id))
+        return header_of([point.payload for point in (*first, *rest)], self.place)
+
+    def write_header(self, header: bytes) -> None:
+        # the first says how many there are, so it comes last
+        for number, payload in reversed(list(enumerate(header_parts(header)))):
+            point = self._edge.Point(number, {}, payload)
+            self._update(self._edge.UpdateOperation.upsert_points([point]))
+        self._flush()
+
+    def _pages(self) -> Any:
+        return self._edge.Filter(must=[self._edge.HasVectorCondition(CODES)])
+
+    def count(self) -> int:
+        with told_as(self.place):
+            return int(self._shard.count(self._edge.CountRequest(filter=self._pages())))
+
+    def records(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        offset = None
+        while True:
+            request = self._edge.ScrollRequest(
+                offset=offset,
+                limit=RECORDS_PER_REQUEST,
+                filter=self._pages(),
+                with_payload=["id", "metadata"],
+            )
+            with told_as(self.place):
+                found, offset = self._shard.scroll(request)
+            yield from ((point.payload["id"], point.payload["metadata"]) for point in found)
+            if offset is None:
+                return
+
+    def digests(self, ids: Sequence[str]) -> dict[str, str]:
+        found = self._retrieved([point_id(page_id) for page_id in ids], ["id", "digest"])
+        return {point.payload["id"]: point.payload["digest"] for point in found}
+
+    def _retrieved(self, points: Sequence[int | str], keys: list[str]) -> list[Any]:
+        with told_as(self.place):
+            return list(self._shard.retrieve(list(points), with_payload=keys, with_vector=False))
+
+    def put(self, rows: Sequence[Row]) -> None:
+        for some in in_steps(rows):
+            points = [
+                self._edge.Point(
+                    point_id(row.entry.id),
+                    {CODES: row.vectors.tolist(), MEAN: row.mean.tolist()},
+                    payload_of(row.entry),
+                )
+                for row in some
+            ]
+            self._update(self._edge.UpdateOperation.upsert_points(points))
+        self._flush()
+
+    def delete(self, ids: Sequence[str]) -> None:
+        points = [point_id(page_id) for page_id in ids]
+        self._update(self._edge.UpdateOperation.delete_points(points))
+        self._flush()
+
+    def _update(self, operation: Any) -> None:
+        with told_as(self.place):
+            self._shard.update(operation)
+
+    def _flush(self) -> None:
+        with told_as(self.place):
+            self._shard.flush()
+
+    def settle(self) -> None:
+        with told_as(self.place):
+            self._shard.optimize()
+        self._flush()
+
+    def nearest(
+        self, queries: Queries, count: int, prefetch: int | None, among: Restriction
+    ) -> list[list[Entry]]:
+        edge, allowed, requests = self._edge, self._filter(among), []
+        for vectors in queries:
+            first = []
+            if prefetch is not None:
+                mean = edge.Query.Nearest(vectors.mean(axis=0).tolist(), MEAN)
+                first = [edge.Prefetch(limit=prefetch, query=mean, filter=allowed)]
+            requests.append(
+                edge.QueryRequest(
+                    limit=count,
+                    query=edge.Query.Nearest(vectors.tolist(), CODES),
+                    prefetches=first,
+                    filter=allowed,
+                    params=edge.SearchParams(exact=prefetch is None),
+                    with_payload=list(PAYLOAD),
+                )
+            )
+        with told_as(self.place):
+            found = self._shard.query_batch(edge.QueryBatchRequest(requests)) if requests else []
+        return [[entry_of(point.payload, self.place) for point in points] for points in found]
+
+    def _filter(self, among: Restriction) -> Any:
+        edge, must, points = self._edge, list[Any](), asked_ids(among)
+        if points is not None:
+            must.append(edge.HasIdCondition(set(points)))
+        for terms in among.terms:
+            must.append(edge.FieldCondition(key=TERMS, match=edge.MatchAny(any=list(terms))))
+        if among.native is not None:
+            must.append(among.native)
+        return edge.Filter(must=must) if must else None
+
+    def close(self) -> None:
+        if self._opened is not None:
+            with told_as(self.place):
+                self._opened.close()
+            self._opened = None
+
+
+def _vector_settings(edge: Any, settings: dict[str, Any]) -> dict[str, Any]:
+    """Those of the settings that are for vectors, taken out, in this library's words."""
+    found = dict[str, Any]()
+    if "on_disk" in settings:
+        found["memory"] = edge.Memory.Cold if settings.pop("on_disk") else edge.Memory.Cached
+    if "datatype" in settings:
+        kind = str(settings.pop("datatype"))
+        kinds = {"float32": "Float32", "float16": "Float16"}
+        if kind not in kinds:
+            raise InputError(f"setting datatype: expected float32 or float16, found {kind!r}")
+        found["datatype"] = getattr(edge.VectorStorageDatatype, kinds[kind])
+    return found
