@@ -212,6 +212,38 @@ def test_a_moved_index_shows_what_was_uploaded(
     assert "lighthouse" in ours.get("/pages/mine.txt%231").json()["text"]
 
 
+def test_an_index_behind_a_link(index_path: Path, tmp_path: Path, encoder: Encoder) -> None:
+    from fastapi.testclient import TestClient
+
+    from glie.server.app import create_app
+
+    (tmp_path / "link.glie").symlink_to(index_path)
+    ours = TestClient(create_app(tmp_path / "link.glie", encoder=encoder), "http://127.0.0.1")
+    assert ours.post("/documents", files=text_file("mine.txt")).json()["documents"] == ["mine.txt"]
+    assert (index_path / "documents" / "mine.txt").exists()
+    listed = {one["name"]: one["uploaded"] for one in ours.get("/documents").json()["documents"]}
+    assert listed["mine.txt"] is True
+    ours.delete("/documents/mine.txt")
+    assert list((index_path / "documents").iterdir()) == []
+
+
+def test_an_upload_that_fails_leaves_no_file(
+    client: Client, index_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*arguments: Any, **named: Any) -> None:
+        raise RuntimeError("a fault of ours")
+
+    ours = client()
+    with monkeypatch.context() as patch:
+        patch.setattr("glie.server.uploads.ingest", broken)
+        for headers in ({}, {"accept": "application/x-ndjson"}):
+            for _ in range(9):  # more than may wait
+                refused = ours.post("/documents", files=text_file("a.txt"), headers=headers)
+                assert "the server failed; its log says why" in refused.text
+    assert list((index_path / "documents").iterdir()) == []
+    assert ours.post("/documents", files=text_file("a.txt")).status_code == 201
+
+
 def test_another_writer_is_waited_for_by_the_client(client: Client, index_path: Path) -> None:
     ours = client()
     done, held = threading.Event(), threading.Event()

@@ -135,7 +135,9 @@ def create_app(
         hosts=hosts,
         refuse=problem,
         body_limit=lambda method, path: (
-            limits.upload_bytes if (method, path) == ("POST", "/documents") else limits.body_bytes
+            limits.upload_bytes
+            if (method, path, read_only) == ("POST", "/documents", False)
+            else limits.body_bytes
         ),
         seen=metrics.answered,
     )
@@ -539,8 +541,8 @@ def _add_documents(
 
 
 def _told(work: Callable[[Callable[[Step], None]], dict[str, Any]]) -> Iterator[str]:
-    """A line of JSON for each step of the work, and for what became of it. The work goes on when
-    nobody listens any more."""
+    """A line of JSON for each step of the work, and for what became of it. The work begins at once,
+    and goes on when nobody listens any more."""
     events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
 
     def progress(step: Step) -> None:
@@ -560,12 +562,14 @@ def _told(work: Callable[[Callable[[Step], None]], dict[str, Any]]) -> Iterator[
             said = "the server failed; its log says why"
             events.put({"event": "error", "error": said, "status": 500})
 
+    def lines() -> Iterator[str]:
+        event = {"event": "progress"}
+        while event["event"] == "progress":
+            event = events.get()
+            yield json.dumps(event) + "\n"
+
     threading.Thread(target=run, name="upload", daemon=True).start()
-    while True:
-        event = events.get()
-        yield json.dumps(event) + "\n"
-        if event["event"] != "progress":
-            return
+    return lines()
 
 
 def _add_measurements(app: FastAPI, library: Library, surveyor: Surveyor) -> None:

@@ -111,8 +111,8 @@ class Library:
 
     @property
     def folder(self) -> Path:
-        """Where uploaded documents are."""
-        return self.path / DOCUMENTS
+        """Where uploaded documents are; resolved, as the paths of documents in an index are."""
+        return self.path.resolve() / DOCUMENTS
 
     @property
     def index(self) -> Index:

@@ -61,6 +61,7 @@ class Uploads:
         library = self._library
         if not files:
             raise InputError("no file was sent; expected at least one, in the field 'files'")
+        encoder = library.encoder  # or say what is wrong with it, before anything is kept
         with self._lock, _writing(library.path) as index:
             try:
                 make_durably(library.folder)
@@ -69,34 +70,37 @@ class Uploads:
                     f"{library.folder.name}: cannot be made: {error.strerror}"
                 ) from None
             _remove_arriving(library.folder)
-            problems, kept, unchanged = list[str](), list[Path](), list[str]()
+            problems, kept, before = list[str](), list[Path](), set(known_documents(index))
             room = self._most_pages
-            for sent in files:
-                try:
-                    path, room = self._keep(index, sent, room)
-                except DocumentError as error:
-                    problems.append(str(error))
-                else:
-                    kept.append(path)
-            if not kept:
+            try:
+                for sent in files:
+                    try:
+                        path, room = self._keep(index, sent, room)
+                    except DocumentError as error:
+                        problems.append(str(error))
+                    else:
+                        kept.append(path)
+                if kept:
+                    report = ingest(index, encoder, kept, progress=progress)
+                    problems += report.problems
+                    problems += [
+                        f"{page}: no text was found on it" for page in report.pages_without_text
+                    ]
+            finally:
+                library.refresh()
+                names = {known.path: name for name, known in known_documents(index).items()}
+                for path in kept:
+                    if str(path) not in names:  # nothing of it was indexed
+                        path.unlink(missing_ok=True)
+            stored = list(dict.fromkeys(names[str(path)] for path in kept if str(path) in names))
+            if not stored:
                 raise DocumentError("; ".join(problems))
-            before = set(known_documents(index))
-            report = ingest(index, library.encoder, kept, progress=progress)
-            library.refresh()
-            names = {known.path: name for name, known in known_documents(index).items()}
-            added = list[str]()
-            for path in kept:
-                name = names.get(str(path))
-                if name is None:  # nothing of it could be indexed
-                    path.unlink()
-                else:
-                    (unchanged if name in before else added).append(name)
-            for page in report.pages_without_text:
-                report.problems.append(f"{page}: no text was found on it")
-            problems += report.problems
-            if not added and not unchanged:
-                raise DocumentError("; ".join(problems))
-            return Added(added, report.pages_added, unchanged, problems)
+            return Added(
+                [name for name in stored if name not in before],
+                report.pages_added,
+                [name for name in stored if name in before],
+                problems,
+            )
 
     def _keep(self, index: Index, sent: Sent, room: int) -> tuple[Path, int]:
         """Write a file to its place in the index's folder; it has at most `room` pages."""
