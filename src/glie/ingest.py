@@ -43,6 +43,14 @@ class Report:
     problems: list[str] = dataclasses.field(default_factory=list)
 
 
+class Stored(NamedTuple):
+    """What became of some documents."""
+
+    report: Report
+    names: list[str]  # of those that were new or had changed
+    read: int  # how many there was time for
+
+
 @dataclasses.dataclass
 class _Ready:
     """A document that has been read and waits to be encoded."""
@@ -100,10 +108,13 @@ class _Settings:
 
     def wants_images(self, known: KnownDocument) -> bool:
         """Whether pictures are asked for that an earlier run did not keep."""
-        pictured = Path(known.path).suffix.lower() not in TEXT
-        first = known.ids[0]
-        missing = first in self.index and self.index.image(first) is None
-        return self.keep_images and pictured and missing
+        return self.keep_images and lacks_images(self.index, known)
+
+
+def lacks_images(index: Index, known: KnownDocument) -> bool:
+    """Whether pictures of its pages might be kept, and are not."""
+    pictured = Path(known.path).suffix.lower() not in TEXT
+    return pictured and known.ids[0] in index and index.image(known.ids[0]) is None
 
 
 def ingest(
@@ -123,7 +134,7 @@ def ingest(
         known = known_documents(index)
         found = named_apart(found_documents(paths), known)
         reading = Reading(keep_images, ocr)
-        report = store_documents(index, encoder, found, known, reading, progress)
+        report = store_documents(index, encoder, found, known, reading, progress).report
         report.documents_gone = gone_documents(paths, known, found)
     return report
 
@@ -135,16 +146,21 @@ def store_documents(
     known: Mapping[str, KnownDocument],
     reading: Reading,
     progress: Progress = lambda step: None,
-) -> Report:
-    """Read, encode and add those of these documents that are not known as they are."""
+    *,
+    once: bool = False,
+) -> Stored:
+    """Read, encode and add those of these documents that are not known as they are; `once` stops
+    after the first commit."""
     report, looked_at = Report(), reads(encoder)
     ocr = reading.ocr and looked_at == "text"
     settings = _Settings(index, looked_at, ocr, reading.keep_images)
     waiting: list[_Ready] = []
-    pages_read = 0
+    names: list[str] = []
+    read = pages_read = 0
     for read, document in enumerate(found, start=1):
         ready = _read(document, known.get(document.name), report, settings)
         if ready is not None:
+            names.append(document.name)
             waiting.append(ready)
             pages_read += len(ready.pages)
         step = Step(document.name, read, len(found), report.pages_added, pages_read)
@@ -153,7 +169,9 @@ def store_documents(
         if read == len(found) or enough:
             _store(index, encoder, waiting, report, reading.keep_images, step, progress)
             waiting = []
-    return report
+            if once:
+                break
+    return Stored(report, names, read)
 
 
 def _pages_per_commit(index: Index) -> int:

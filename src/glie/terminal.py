@@ -339,7 +339,7 @@ def _ends(values: Spread, form: str) -> str:
     return low if low == high else f"{low}-{high}"
 
 
-def print_ingest(report: Report, facts: glie.IndexInfo, seconds: float) -> None:
+def print_report(report: Report, seconds: float) -> None:
     parts = [f"{count(report.documents_added, 'document')} added"]
     if report.documents_changed:
         parts.append(f"{report.documents_changed} changed")
@@ -348,6 +348,9 @@ def print_ingest(report: Report, facts: glie.IndexInfo, seconds: float) -> None:
     read = f" ({report.pages_by_ocr} read by OCR)" if report.pages_by_ocr else ""
     rate = f", {report.pages_added / seconds:.1f} a second" if report.pages_added else ""
     print(f"{', '.join(parts)}: {count(report.pages_added, 'page')}{read} in {seconds:.1f} s{rate}")
+
+
+def print_weight(facts: glie.IndexInfo) -> None:
     lean = facts.lean_bytes
     if facts.pages:
         print(

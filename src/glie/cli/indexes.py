@@ -5,22 +5,34 @@ from __future__ import annotations
 import dataclasses
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import rich.table
 import rich.text
 import typer
 
 import glie
-from glie.cli.shared import IndexPath, Json, MadeWith, encoder_of, load_encoder, named_codec
+from glie.cli.shared import (
+    ApiKey,
+    CollectionName,
+    IndexPath,
+    Json,
+    Location,
+    MadeWith,
+    connected,
+    encoder_of,
+    load_encoder,
+    named_codec,
+)
 from glie.errors import InputError
 from glie.terminal import (
     above_budget,
     errors,
     fail,
     output,
-    print_ingest,
     print_json,
+    print_report,
+    print_weight,
     progress_bar,
     size,
     status_line,
@@ -29,6 +41,7 @@ from glie.wording import count, listing
 
 if TYPE_CHECKING:
     from glie.encoders import Encoder
+    from glie.engines import Collection, Engine
     from glie.ingest import Report
 
 DONE_WITH_PROBLEMS = 3  # the exit code when some files could not be read
@@ -51,7 +64,9 @@ Ocr = Annotated[
 
 def index(
     documents: Documents,
-    to: Annotated[Path, typer.Option("--to", metavar="INDEX", help="The index folder to make.")],
+    to: Annotated[
+        Path | None, typer.Option("--to", metavar="INDEX", help="The index folder to make.")
+    ] = None,
     bytes_per_page: Annotated[
         int | None,
         typer.Option(
@@ -100,55 +115,167 @@ def index(
     ] = None,
     keep_images: KeepImages = False,
     ocr: Ocr = True,
+    ray: Annotated[
+        bool,
+        typer.Option(
+            "--ray",
+            help="Encode and compress on a Ray cluster: that of the variable RAY_ADDRESS, or one "
+            "that is started on this machine.",
+        ),
+    ] = False,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="With --ray: how many at once.", show_default="as many as there are cores"
+        ),
+    ] = None,
+    gpus: Annotated[float, typer.Option(min=0, help="With --ray: GPUs for each worker.")] = 0,
+    shards: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="With --ray: where workers write; a folder that all machines see.",
+            show_default="INDEX.shards",
+        ),
+    ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ENGINE",
+            help="With --ray: store the pages in qdrant, qdrant-edge or lancedb instead of --to.",
+        ),
+    ] = None,
+    location: Location = None,
+    collection: CollectionName = None,
+    api_key: ApiKey = None,
     as_json: Json = False,
 ) -> None:
     """Make an index of documents. Run it again to take in what is new or has changed.
 
     Files that cannot be read are listed at the end, the rest is indexed, and the exit code is 3.
+
+    glie index reports/ --to reports.glie --ray --workers 8
+
+    glie index reports/ --ray --engine qdrant --url http://localhost:6333 --collection reports
     """
-    if bytes_per_page is not None and (k, dtype, codec) != (None, None, None):
-        raise InputError(
-            "--bytes-per-page chooses what is stored: give it without --k, --dtype and --codec"
-        )
-    if (to / "manifest.json").exists():
-        index = glie.Index.open(to)
-        if bytes_per_page is not None and bytes_per_page != index.codec.config.bytes_per_page:
+    if (to is None) == (engine is None):
+        raise typer.BadParameter("Missing option '--to' (or --ray and --engine).")
+    if not ray and (workers, gpus, shards, engine) != (None, 0, None, None):
+        raise InputError("--workers, --gpus, --shards, --engine: they go with --ray")
+    wanted = _Wanted(bytes_per_page, k, dtype, codec)
+    cluster = _Cluster(workers, gpus, shards or Path(f"{to or collection}.shards"))
+    target: glie.Index | Collection
+    if engine is None:
+        assert to is not None
+        target, reader = _index_at(to, documents, encoder, wanted)
+    elif collection is None:
+        raise InputError("--collection: what the pages shall be called there was not given")
+    else:
+        there = connected(engine, location, collection, api_key)
+        target, reader = _collection_at(there, documents, encoder, wanted, cluster.shards, ocr)
+    _ingest(target, reader, documents, keep_images, ocr, as_json, cluster if ray else None)
+
+
+class _Cluster(NamedTuple):
+    """How Ray is to be used."""
+
+    workers: int | None
+    gpus: float
+    shards: Path
+
+
+class _Wanted(NamedTuple):
+    """How pages are to be stored, as far as it was said."""
+
+    bytes_per_page: int | None
+    k: int | None
+    dtype: str | None
+    codec: str | None
+
+    def check(self) -> None:
+        """Refuse contradictions, mistyped names and wrong settings, before anything is made."""
+        if self.bytes_per_page is not None and self[1:] != (None, None, None):
             raise InputError(
-                f"{to}: its pages are not stored in {bytes_per_page} bytes each; make a new index, "
-                "or a smaller one of this with `glie shrink`"
+                "--bytes-per-page chooses what is stored: give it without --k, --dtype and --codec"
             )
-        if k is not None and k != index.codec.k:
+        if self.codec is not None:
+            named_codec(self.codec)
+        glie.Codec(self.k, dtype=self.dtype)
+
+    def check_stored(self, codec: glie.Codec, place: object) -> None:
+        """Refuse other settings than those of what is there."""
+        if self.bytes_per_page is not None and self.bytes_per_page != codec.config.bytes_per_page:
             raise InputError(
-                f"{to}: it stores k={index.codec.k} vectors a page, not {k}; make a new index for "
-                "another k"
+                f"{place}: its pages are not stored in {self.bytes_per_page} bytes each; make a "
+                "new index, or a smaller one of this with `glie shrink`"
             )
-        if dtype is not None and dtype != index.codec.dtype:
+        if self.k is not None and self.k != codec.k:
             raise InputError(
-                f"{to}: it stores numbers in {index.codec.dtype}, not {dtype}; make a new index "
+                f"{place}: it stores k={codec.k} vectors a page, not {self.k}; make a new index "
+                "for another k"
+            )
+        if self.dtype is not None and self.dtype != codec.dtype:
+            raise InputError(
+                f"{place}: it stores numbers in {codec.dtype}, not {self.dtype}; make a new index "
                 "for another type"
             )
-        if codec is not None:
-            asked = named_codec(codec).at(index.codec.k).stored_as(index.codec.dtype)
-            if not asked.same_as(index.codec):
-                raise InputError(f"{to}: it has another codec; make a new index for this one")
-        engine = encoder_of(index, encoder)
-    else:
-        from glie.ingest import found_documents
+        if self.codec is not None:
+            asked = named_codec(self.codec).at(codec.k).stored_as(codec.dtype)
+            if not asked.same_as(codec):
+                raise InputError(f"{place}: it has another codec; make a new index for this one")
 
-        found_documents(documents)  # before a folder is made for nothing
-        chosen = None if codec is None else named_codec(codec)  # a mistyped name fails at once
-        glie.Codec(k, dtype=dtype)  # and so does a wrong setting
-        engine = load_encoder(encoder)
-        entry = {"name": engine.name, "revision": engine.revision}
-        if (k, dtype, codec) == (None, None, None):
-            budget = BYTES_PER_PAGE if bytes_per_page is None else bytes_per_page
-            chosen = glie.Codec(bytes_per_page=budget)
-        else:
-            chosen = chosen or glie.Codec.shipped(entry) or glie.Codec()
-            chosen = chosen if k is None else chosen.at(k)
-            chosen = chosen if dtype is None else chosen.stored_as(dtype)
-        index = glie.Index.create(to, chosen, encoder=entry)
-    _ingest(index, engine, documents, keep_images, ocr, as_json)
+    def chosen(self, encoder: dict[str, str]) -> glie.Codec:
+        """The codec for new pages of an encoder."""
+        if self[1:] == (None, None, None):
+            budget = BYTES_PER_PAGE if self.bytes_per_page is None else self.bytes_per_page
+            return glie.Codec(bytes_per_page=budget)
+        named = None if self.codec is None else named_codec(self.codec)
+        chosen = named or glie.Codec.shipped(encoder) or glie.Codec()
+        chosen = chosen if self.k is None else chosen.at(self.k)
+        return chosen if self.dtype is None else chosen.stored_as(self.dtype)
+
+
+def _index_at(
+    path: Path, documents: list[Path], encoder: str | None, wanted: _Wanted
+) -> tuple[glie.Index, Encoder]:
+    """The index that is there, or a new one, and its encoder."""
+    from glie.ingest import found_documents
+
+    wanted.check()
+    if (path / "manifest.json").exists():
+        index = glie.Index.open(path)
+        wanted.check_stored(index.codec, path)
+        return index, encoder_of(index, encoder)
+    found_documents(documents)  # before a folder is made for nothing
+    reader = load_encoder(encoder)
+    entry = {"name": reader.name, "revision": reader.revision}
+    return glie.Index.create(path, wanted.chosen(entry), encoder=entry), reader
+
+
+def _collection_at(
+    engine: Engine,
+    documents: list[Path],
+    encoder: str | None,
+    wanted: _Wanted,
+    shards: Path,
+    ocr: bool,
+) -> tuple[Collection, Encoder]:
+    """The same in an engine."""
+    from glie.engines import Collection
+    from glie.ingest import Reading, found_documents
+    from glie.on_ray import first_shard
+
+    wanted.check()
+    if engine.exists() and engine.read_header() is not None:
+        pages = Collection.open(engine)
+        wanted.check_stored(pages.codec, pages.path)
+        return pages, encoder_of(pages, encoder)
+    found_documents(documents)
+    reader = load_encoder(encoder)
+    entry = {"name": reader.name, "revision": reader.revision}
+    codec = first_shard(wanted.chosen(entry), reader, documents, shards, Reading(ocr=ocr))
+    dim = reader.encode_queries(["a"])[0].shape[1]
+    return Collection.create(engine, codec, dim, encoder=entry), reader
 
 
 def add(
@@ -304,37 +431,48 @@ def _codec_line(index: glie.Index, facts: glie.IndexInfo) -> str:
 
 
 def _ingest(
-    index: glie.Index,
+    target: glie.Index | Collection,
     encoder: Encoder,
     documents: list[Path],
     keep_images: bool,
     ocr: bool,
     as_json: bool,
+    cluster: _Cluster | None = None,
 ) -> None:
-    from glie.ingest import ingest
-
     began = time.perf_counter()
+    reading: dict[str, Any] = {"keep_images": keep_images, "ocr": ocr}
     try:
         with progress_bar() as show:
-            report = ingest(
-                index, encoder, documents, keep_images=keep_images, ocr=ocr, progress=show
-            )
+            if isinstance(target, glie.Index) and cluster is None:
+                from glie.ingest import ingest
+
+                report = ingest(target, encoder, documents, **reading, progress=show)
+            else:
+                from glie.on_ray import ingest_on_ray
+
+                assert cluster is not None
+                spread = cluster._asdict()
+                report = ingest_on_ray(
+                    target, encoder, documents, **reading, **spread, progress=show
+                )
     except KeyboardInterrupt:
-        kept = f"the index keeps the {count(len(index), 'page')} committed so far"
+        kept = f"the index keeps the {count(len(target), 'page')} committed so far"
         fail(f"interrupted; {kept}; run it again to go on", 130)
     seconds = time.perf_counter() - began
-    facts = index.info()
+    facts = target.info() if isinstance(target, glie.Index) else None
+    pages = len(target)
+    if not isinstance(target, glie.Index):
+        target.close()
     if as_json:
-        print_json(
-            {
-                **dataclasses.asdict(report),
-                "seconds": seconds,
-                "pages": facts.pages,
-                "bytes": facts.bytes,
-            }
-        )
+        sizes = {} if facts is None else {"bytes": facts.bytes}
+        outcome = {**dataclasses.asdict(report), "seconds": seconds}
+        print_json({**outcome, "pages": pages, **sizes})
     else:
-        print_ingest(report, facts, seconds)
+        print_report(report, seconds)
+        if facts is None:
+            print(f"{target.path} holds {count(pages, 'page')}")
+        else:
+            print_weight(facts)
     hint = ocr_hint(report)
     if hint:
         errors.print(hint, style="yellow", soft_wrap=True)

@@ -159,6 +159,13 @@ class Codec:
         """Whether it may choose again, and make a codebook, when it sees the pages to store."""
         return self.config.adapt
 
+    @property
+    def settled(self) -> Codec:
+        """The same codec, which stays as it is whatever pages it sees."""
+        if self.adapts and self.codebook is None:
+            raise CodecError("the codec has no codebook yet: make one with codec.adapted(pages)")
+        return self._with(adapt=False)
+
     def suited_to(self, pages: Pages | Iterable[Pages], *, more: bool = False) -> Codec:
         """What to store these pages with: this codec, or where it has no codebook that fits them,
         one that has adapted."""

@@ -49,11 +49,23 @@ def export(
     target = Collection.create(
         engine, index.codec, index.dim, encoder=index.encoder, **(settings or {})
     )
+    report = upload(index, target, progress)
+    if prune:
+        gone = [page_id for page_id, _ in engine.records() if page_id not in index]
+        report.pages_deleted = target.delete(gone) if gone else 0
+    engine.settle()
+    return target, report
+
+
+def upload(
+    index: Index, target: Collection, progress: Callable[[ExportStep], None] = lambda step: None
+) -> Exported:
+    """Store those pages of an index that a collection of its codec does not hold as they are."""
     report, done = Exported(), 0
-    new = engine.count() == 0
+    new = target.engine.count() == 0
     for codes, metadata in index.stored(PAGES_PER_STEP):
         rows = target.rows(codes, metadata)
-        there = {} if new else engine.digests(codes.ids)
+        there = {} if new else target.engine.digests(codes.ids)
         rows = [row for row in rows if there.get(row.entry.id) != row.entry.digest]
         if rows:
             target.put(rows)
@@ -61,8 +73,4 @@ def export(
         report.pages_unchanged += len(codes) - len(rows)
         done += len(codes)
         progress(ExportStep(done, len(index)))
-    if prune:
-        gone = [page_id for page_id, _ in engine.records() if page_id not in index]
-        report.pages_deleted = target.delete(gone) if gone else 0
-    engine.settle()
-    return target, report
+    return report

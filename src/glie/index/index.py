@@ -333,6 +333,36 @@ class Index:
                 taken |= arrived
                 self._ids = taken
 
+    def merge(self, other: Index, *, replacing: Iterable[str] = ()) -> None:
+        """Take over the pages of an index with the same codec as they are stored, all in one
+        commit, in which the ids in `replacing` are deleted."""
+        if not self.codec.settled.same_as(other.codec.settled) or self.encoder != other.encoder:
+            raise InputError(
+                f"{other.path}: made with another codec or encoder than {self.path}; indexes that "
+                "are merged share both"
+            )
+        with self._change() as state:
+            theirs = other._state
+            dim = state.manifest.dim
+            if None not in (dim, other.dim) and dim != other.dim:
+                raise VectorError(
+                    f"{other.path}: its vectors have {other.dim} numbers, those of {self.path} "
+                    f"have {dim}"
+                )
+            leaving, taken = set(distinct(replacing)), self._live_ids(state)
+            gone = {state.position(page_id) for page_id in leaving}
+            for page_id in other.ids:
+                if page_id in taken and page_id not in leaving:
+                    raise IdError(f"page {page_id!r} is already in {self.path}")
+            writer = SegmentWriter(self._folder, state.manifest.next_number)
+            kept = merge_tail(state, writer, gone, len(other))
+            for number in range(len(theirs.segments)):
+                writer.copy(theirs, number)
+            writer.flush()
+            if len(other) or gone:
+                self._commit(state, writer, kept, gone, dim or other.dim)
+                self._ids = (taken - leaving) | set(other.ids)
+
     def delete(self, ids: Iterable[str]) -> int:
         """Delete pages by id; an unknown id is an error, and then nothing is deleted."""
         with self._change() as state:
