@@ -179,28 +179,35 @@ def test_a_page_as_a_picture(client: Client) -> None:
 
 
 def test_the_heat_map_is_where_the_words_are(client: Client) -> None:
+    asked = {"query": "turbines expenditure?"}
+    found = client().get(f"/pages/{A1}/heatmap", params=asked).json()
+    assert (found["kind"], found["reason"], found["vectors"]) == ("boxes", None, "document")
+    words = found["words"]
+    assert [word["text"] for word in words] == ["turbines", "expenditure"]
+    for word, wanted in zip(words, ("turbines", "expenditure"), strict=True):
+        best = word["warm"][0]
+        assert found["labels"][best["place"]].lower() == wanted
+        assert (best["heat"], word["score"] >= best["similarity"] > 0.5) == (1.0, True)
+    # turbines stand on the second line, 20 points below the first
+    second, first = (found["places"][word["warm"][0]["place"]][1] for word in words)
+    assert second - first == pytest.approx(20 / 842, abs=0.003)
+
+
+def test_the_heat_map_of_what_the_index_keeps(client: Client) -> None:
+    """Its words add up to the score that the search gave: they are made of the same vectors."""
     ours = client()
+    asked = {"query": "turbines expenditure"}
+    hit = ours.post("/search", json={**asked, "top": 1}).json()["hits"][0]
+    totals, similar = {}, {}
     for vectors in ("document", "index"):
-        asked = {"query": "turbines expenditure?", "vectors": vectors}
-        found = ours.get(f"/pages/{A1}/heatmap", params=asked).json()
-        assert (found["kind"], found["reason"]) == ("boxes", None)
-        words = found["words"]
-        assert [word["text"] for word in words] == ["turbines", "expenditure"]
-        if vectors == "index":
-            continue  # which is coarser: a word's best match may stand beside it
-        for word, wanted in zip(words, ("turbines", "expenditure"), strict=True):
-            best = word["warm"][0]
-            assert found["labels"][best["place"]].lower() == wanted
-            assert (best["heat"], word["score"] >= best["similarity"] > 0.5) == (1.0, True)
-        # turbines stand on the second line, 20 points below the first
-        (_, first, *_), (_, second, *_) = (
-            found["places"][word["warm"][0]["place"]] for word in words[::-1]
-        )
-        assert second - first == pytest.approx(20 / 842, abs=0.003)
-    scores = ours.post("/search", json={"query": "turbines expenditure?", "top": 1}).json()
-    assert sum(word["score"] for word in words) == pytest.approx(
-        scores["hits"][0]["score"], abs=0.35
-    )
+        at = f"/pages/{A1}/heatmap"
+        found = ours.get(at, params={**asked, "vectors": vectors}).json()
+        totals[vectors] = sum(word["score"] for word in found["words"])
+        similar[vectors] = [word["warm"][0]["similarity"] for word in found["words"]]
+    assert hit["id"] == "reports/a.pdf#1"
+    assert totals["index"] == pytest.approx(hit["score"], abs=1e-3)
+    assert totals["document"] != pytest.approx(hit["score"], abs=1e-3)
+    assert similar["index"] != pytest.approx(similar["document"], abs=1e-3)
 
 
 def test_the_heat_map_of_a_text(client: Client) -> None:

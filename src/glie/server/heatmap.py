@@ -105,22 +105,29 @@ def owners(words: Sequence[Span], spans: Sequence[Span]) -> Ints:
 
 
 def heat(
-    question: str, spans: Sequence[Span], asked: Floats, page: Floats, places: Places
+    question: str,
+    spans: Sequence[Span],
+    asked: Floats,
+    page: Floats,
+    places: Places,
+    scored: Floats | None = None,
 ) -> list[WordHeat]:
     """For each word of the question: its part of the score and the places that it is warm at.
-    Where `spans` are not those of the question's vectors, it is taken as one word."""
+    `scored` are the vectors that the score comes from, if not those of the page. Where `spans` are
+    not those of the question's vectors, it is taken as one word."""
     words = words_of(question)
     mine = owners(words, spans)
     if len(mine) != len(asked):
         words, mine = [(0, len(question))], np.zeros(len(asked), np.int64)
     similar = asked @ page.T  # (m, n)
+    best = (similar if scored is None else asked @ scored.T).max(axis=1)
     placed = np.flatnonzero(places.of_vector >= 0)
     found = []
     for number, (start, end) in enumerate(words):
         rows = np.flatnonzero(mine == number)
         if not len(rows):
             continue
-        score = float(similar[rows].max(axis=1).sum())
+        score = float(best[rows].sum())
         here = np.full(len(places.places), -1.0, np.float32)
         np.maximum.at(here, places.of_vector[placed], similar[rows][:, placed].max(axis=0))
         text = question[start:end].strip(string.punctuation) or question[start:end]

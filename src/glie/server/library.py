@@ -296,13 +296,13 @@ class Library:
         """Where a question finds its evidence on a page: by all vectors of the document or, each
         replaced by the nearest that is stored, by what the index knows of them."""
         found = self.evidence(index, page_id)
-        page = found.vectors
+        page, stored = found.vectors, None
         if vectors == "index":
             stored = self.stored(index, page_id)
             page = stored[(page @ stored.T).argmax(axis=1)]
         asked = self.question(question)
         spans = self.encoder.spans(question) if hasattr(self.encoder, "spans") else []
-        return found.places, heat(question, spans, asked, page, found.places)
+        return found.places, heat(question, spans, asked, page, found.places, stored)
 
 
 def _asked(encoder: Encoder, method: str) -> Callable[[Any], Any]:
