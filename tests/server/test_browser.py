@@ -113,8 +113,8 @@ def test_pages_turn_and_addresses_keep_their_place(page: Page) -> None:
     page.reload()
     expect(page.locator("#number")).to_have_text("3 / 3")
     page.keyboard.press("Escape")
-    assert page.locator("#viewer[open]").count() == 0
-    assert "page=" not in page.url
+    expect(page.locator("#viewer[open]")).to_have_count(0)
+    expect(page).not_to_have_url(re.compile("page="))
     page.go_back()
     page.wait_for_selector("#viewer[open]")
 
