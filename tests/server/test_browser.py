@@ -88,7 +88,7 @@ def test_open_a_page_and_see_why_word_by_word(page: Page) -> None:
         assert words.nth(number).get_attribute("aria-pressed") == "true"
     assert tops[0] > tops[1]  # turbines stand on the second line
     page.mouse.move(5, 400)
-    assert page.locator("#found li").count() == 0
+    expect(page.locator("#found li")).to_have_count(0)
     assert len(colours(page)) == 2  # at rest, each word is marked in its own
     words.nth(0).focus()  # without a mouse
     assert len(colours(page)) == 1
@@ -113,7 +113,7 @@ def test_pages_turn_and_addresses_keep_their_place(page: Page) -> None:
     page.reload()
     expect(page.locator("#number")).to_have_text("3 / 3")
     page.keyboard.press("Escape")
-    expect(page.locator("#viewer[open]")).to_have_count(0)
+    expect(page.locator("#viewer")).not_to_be_visible()
     expect(page).not_to_have_url(re.compile("page="))
     page.go_back()
     page.wait_for_selector("#viewer[open]")
@@ -138,16 +138,14 @@ def test_by_keyboard_alone(page: Page) -> None:
     page.wait_for_selector("#results .card")
     page.keyboard.press("j")
     page.keyboard.press("j")
-    second = page.locator("#results .card").nth(1)
-    assert second.evaluate("card => card === document.activeElement")
+    expect(page.locator("#results .card").nth(1)).to_be_focused()
     page.keyboard.press("k")
     page.keyboard.press("Enter")
     page.wait_for_selector("#words button")
     page.keyboard.press("2")
-    assert page.evaluate("document.activeElement.textContent").startswith("blades")
+    expect(page.locator("#words button").nth(1)).to_be_focused()
     page.keyboard.press("Escape")
-    first = page.locator("#results .card").first
-    assert first.evaluate("card => card === document.activeElement")
+    expect(page.locator("#results .card").first).to_be_focused()
 
 
 def test_a_text_with_its_words_marked(page: Page) -> None:

@@ -248,14 +248,19 @@ def _add_page(app: FastAPI, token: str | None) -> None:
 
 
 def _add_search(app: FastAPI, library: Library, metrics: Metrics, limits: Limits) -> None:
-    at_once = anyio.CapacityLimiter(limits.searches)
+    at_once, asking = anyio.CapacityLimiter(limits.searches), 0
 
     @app.post("/search", tags=["search"], responses=problems(400, 404, 501))
     async def search(asked: schemas.SearchRequest) -> schemas.SearchResponse:
         """Find the pages that answer a question."""
-        if at_once.statistics().tasks_waiting >= limits.waiting:
+        nonlocal asking  # which only the event loop's own thread changes
+        if asking >= limits.searches + limits.waiting:
             raise HTTPException(503, "too many searches are waiting", {"retry-after": "1"})
-        return await anyio.to_thread.run_sync(answer, asked, limiter=at_once)
+        asking += 1
+        try:
+            return await anyio.to_thread.run_sync(answer, asked, limiter=at_once)
+        finally:
+            asking -= 1
 
     def answer(asked: schemas.SearchRequest) -> schemas.SearchResponse:
         index = library.index
