@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from glie.encoders import Encoder
 from tests.server.browser import CHROMIUM, ask, chromium, open_hit, open_page, served
@@ -117,6 +117,17 @@ def test_pages_turn_and_addresses_keep_their_place(page: Page) -> None:
     expect(page).not_to_have_url(re.compile("page="))
     page.go_back()
     page.wait_for_selector("#viewer[open]")
+
+
+def test_a_question_that_comes_before_the_page_knows_its_index(page: Page) -> None:
+    held: list[Route] = []
+    page.route("**/info", lambda route: held.append(route))
+    page.reload(wait_until="domcontentloaded")
+    page.fill("#query", "capital expenditure")
+    page.keyboard.press("Enter")
+    page.wait_for_function("location.search.includes('capital')")
+    held.pop().continue_()
+    expect(page.locator("#results .card")).to_have_count(5)
 
 
 def test_filters_by_document(page: Page) -> None:

@@ -102,6 +102,7 @@ document.addEventListener("click", (event) => {
 addEventListener("popstate", () => route());
 
 function route() {
+  if (info === null) return;  // asked before the page knows its index: that will bring it here again
   const at = address();
   const view = ["budget", "geometry"].includes(at.get("view")) ? at.get("view") : "search";
   for (const name of ["search", "budget", "geometry"]) $(name).hidden = name !== view;
