@@ -188,6 +188,7 @@ def draw(
             label, (sizes[-1], medians[-1]), xytext=(-8, 6), textcoords="offset points",
             ha="right", color=colour, fontweight="bold",
         )  # fmt: skip
+    left.margins(y=0.12)  # room for the labels
     left.set(xlabel="pages", ylabel="ms a query (median)")
     right.plot(
         [1000 * seconds for _, seconds, _ in trades], [100 * found for *_, found in trades],
