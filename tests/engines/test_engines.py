@@ -134,9 +134,9 @@ def test_a_server_that_is_not_there(listener: tuple[str, type[Listener]]) -> Non
 @pytest.mark.parametrize(
     ("name", "package", "least"),
     [
-        ("qdrant", "qdrant_client", "1.14"),
+        ("qdrant", "qdrant_client", "1.20"),
         ("qdrant-edge", "qdrant_edge_py", "0.9"),
-        ("lancedb", "lancedb", "0.30"),
+        ("lancedb", "lancedb", "0.34"),
     ],
 )
 def test_an_old_client_is_named(name: str, package: str, least: str, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from glie.pages import Floats, Queries
 from glie.search import best_first
 
 EXTRA = "lancedb"
-OLDEST = "0.30"
+OLDEST = "0.34"
 KEY = "LANCEDB_API_KEY"
 CODES, MEAN = "codes", "page"
 READ = ["id", "code", "norms", "counts", "evidence", "metadata", "digest"]
@@ -214,13 +214,13 @@ class LanceDB:
 
     def _settle(self) -> None:
         """Few files instead of many, and indexes over ids, terms and, of many pages, means."""
-        from lancedb.index import BTree, IvfPq, LabelList
+        from lancedb.index import BTree, IvfSq, LabelList
 
         with told_as(self.place):
             had = {index.columns[0] for index in self.table.list_indices()}
             wanted: dict[str, Any] = {"id": BTree(), "terms": LabelList()}
             if self.table.count_rows() >= ROWS_PER_INDEX:
-                wanted[MEAN] = IvfPq(distance_type="dot")
+                wanted[MEAN] = IvfSq(distance_type="dot")
             for column, config in wanted.items():
                 if column not in had:
                     self.table.create_index(column, config=config)
