@@ -25,6 +25,7 @@ from glie.ingest import Reading, Report, Step, ingest
 from glie.on_ray import first_shard, ingest_on_ray, take_leftovers
 from tests.conftest import Floats, unit
 from tests.test_cli import Run, run  # noqa: F401
+from tests.test_docs import run_examples
 
 DOCUMENTS = 10
 ENTRY = {"name": "words", "revision": "1"}
@@ -283,6 +284,11 @@ def test_the_command_line(
     found = run("search", *there, question, "--json").json["hits"]
     assert [hit["id"] for hit in found] == [hit["id"] for hit in expected]
     assert not list(reports.parent.glob("*.shards"))
+
+
+def test_the_example(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_examples("ray.md")
 
 
 @pytest.mark.parametrize(
