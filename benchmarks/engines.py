@@ -3,11 +3,13 @@ of the exact top 10 a prefetch of so many pages holds.
 
     python benchmarks/engines.py [--pages 20000,100000] [--engines qdrant-edge,lancedb]
         [--from INDEX] [--k 4] [--dtype int2] [--questions FILE.npz] [--asked 100]
-        [--datatype float32] [--to FOLDER]
+        [--datatype float32] [--held PAGES] [--to FOLDER]
+    python benchmarks/engines.py --weigh INDEX [--engines qdrant-edge,lancedb] [--to FOLDER]
 
 Pages and questions are those of benchmarks/million.py. The first table has no engine in it: it
-compares the mean of a page's vectors with its first one, in pages of INDEX as they are. Bytes are
-those that files take up, without a write-ahead log, whose size is fixed.
+compares the mean of a page's vectors with its first one, in pages of INDEX as they are. The second
+form stores an index as it is, and says what a page takes. Bytes are those that files take up,
+without a write-ahead log, whose size is fixed.
 """
 
 from __future__ import annotations
@@ -15,34 +17,45 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 from common import load_pages, machine
-from million import TOP, build, made_questions, real_codes, resident, unit
+from million import TOP, build, made_questions, real_codes, resident, unit, variants
 
 import glie
 from glie import engines
 from glie.pages import Floats
+from glie.search import best_first
 
 WIDTHS = (100, 300, 1000, 3000, 10000)
+BLOCK = 4096  # pages scored at a time
 LOG = "wal"
 
 
-def held_by(codes: Floats, questions: list[Floats]) -> None:
+def held_by(blocks: Iterable[Floats], questions: list[Floats]) -> None:
     """What of the best pages by MaxSim is among the nearest by one vector a page."""
-    pages, k, dim = codes.shape
-    single = {"mean": unit(codes.mean(axis=1)), "first anchor": codes[:, 0]}
-    print(f"| of the {TOP} best among {pages:,} | {' | '.join(f'{w:,}' for w in WIDTHS)} |")
+    exact: list[Floats] = []
+    single: dict[str, list[Floats]] = {"mean": [], "first anchor": []}
+    means = np.stack([query.mean(axis=0) for query in questions])
+    tokens, starts = np.concatenate(questions), np.cumsum([0, *map(len, questions)])[:-1]
+    for codes in blocks:
+        products = codes.reshape(-1, codes.shape[2]) @ tokens.T
+        best = products.reshape(len(codes), codes.shape[1], -1).max(axis=1)
+        exact.append(np.add.reduceat(best, starts, axis=1).T)
+        single["mean"].append(means @ unit(codes.mean(axis=1)).T)
+        single["first anchor"].append(means @ codes[:, 0].T)
+    scores = np.concatenate(exact, axis=1)
+    print(f"| of the {TOP} best among {scores.shape[1]:,} | {' | '.join(map(str, WIDTHS))} |")
     print("| --- |" + " --- |" * len(WIDTHS))
-    for name, vectors in single.items():
-        held = np.zeros((len(questions), len(WIDTHS)))
-        for q, query in enumerate(questions):
-            scores = (codes.reshape(-1, dim) @ query.T).reshape(pages, k, -1).max(1).sum(1)
-            best = set(np.argsort(-scores)[:TOP].tolist())
-            order = np.argsort(-(vectors @ query.mean(axis=0)))
-            held[q] = [len(best & set(order[:width].tolist())) / TOP for width in WIDTHS]
-        print(f"| {name} | {' | '.join(f'{share:.1%}' for share in held.mean(axis=0))} |")
+    for name, parts in single.items():
+        nearness, held = np.concatenate(parts, axis=1), np.zeros(len(WIDTHS))
+        for mine, near in zip(scores, nearness, strict=True):
+            best = set(best_first(mine, TOP).tolist())
+            order = best_first(near, WIDTHS[-1]).tolist()
+            held += [len(best & set(order[:width])) / TOP for width in WIDTHS]
+        print(f"| {name} | {' | '.join(f'{share:.1%}' for share in held / len(scores))} |")
 
 
 def taken(folder: Path) -> int:
@@ -84,6 +97,24 @@ def measure(
     pages.close()
 
 
+def weigh(path: Path, names: list[str], folder: Path) -> None:
+    """What a page of an index takes, there and in engines."""
+    index = glie.Index.open(path)
+    facts = index.info()
+    codec = f"k = {facts.k}, {facts.dtype}, at most {facts.words} words"
+    print(
+        f"{facts.pages:,} pages, {codec}: {facts.lean_bytes / facts.pages:,.0f} bytes in the index"
+    )
+    for name in names:
+        for datatype in ("float32", "float16"):
+            place = folder / name / datatype
+            engine = engines.connect(name, place, "pages")
+            pages, _ = engines.export(index, engine, settings={"datatype": datatype})
+            pages.close()
+            each = taken(place) / facts.pages
+            print(f"| {name} | {datatype} | {each:,.0f} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -97,7 +128,13 @@ def main() -> None:
     parser.add_argument("--asked", type=int, default=100)
     parser.add_argument("--datatype", default="float32")
     parser.add_argument("--to", type=Path, help="where the temporary folder is made")
+    parser.add_argument("--held", type=int, default=0, help="the first table, for so many pages")
+    parser.add_argument("--weigh", type=Path, help="an index to store as it is")
     arguments = parser.parse_args()
+    if arguments.weigh is not None:
+        with tempfile.TemporaryDirectory(dir=arguments.to) as name:
+            weigh(arguments.weigh, arguments.engines.split(","), Path(name))
+        return
     codes = real_codes(arguments.source, arguments.k)
     questions = (
         made_questions(codes, arguments.asked)
@@ -108,8 +145,11 @@ def main() -> None:
         f"k = {arguments.k}, D = {codes.shape[2]}, {arguments.dtype}; {len(questions)} questions; "
         f"{machine()}"
     )
-    held_by(codes, questions)
-    for count in map(int, arguments.pages.split(",")):
+    held_by([codes], questions)
+    if arguments.held:
+        firsts = range(0, arguments.held, BLOCK)
+        held_by((variants(codes, BLOCK, seed=first) for first in firsts), questions)
+    for count in map(int, filter(None, arguments.pages.split(","))):
         with tempfile.TemporaryDirectory(dir=arguments.to) as name:
             folder = Path(name)
             build(folder / "pages.glie", codes, count, arguments.dtype)

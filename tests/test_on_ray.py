@@ -175,6 +175,10 @@ def test_a_codec_that_adapts_is_made_first(
     assert contents(pages) == contents(index)
     assert report.documents_unchanged > 0  # those of the first shard
     assert not shards.exists()
+    (tmp_path / "blank.txt").write_text(" ")
+    with pytest.raises(DocumentError, match="nothing to make a codec of"):
+        first_shard(codec, Words(), [tmp_path / "blank.txt"], shards, reading)
+    shutil.rmtree(shards)
     assert first_shard(glie.Codec(k=4), Words(), [reports], shards, reading).k == 4
     assert not shards.exists()
 
@@ -221,6 +225,8 @@ def test_what_goes_wrong_is_said(cluster: Any, tmp_path: Path, reports: Path) ->
         ingest_on_ray(index, Words(), [reports], load=other, **options)
     with pytest.raises(glie.EncoderError, match="made with encoder 'words'"):
         ingest_on_ray(index, Words(None, "2"), [reports], **options)
+    with pytest.raises(glie.GlieError, match=r"ZeroDivisionError: .*; what is finished is kept"):
+        ingest_on_ray(index, Words(), [reports], load=functools.partial(divmod, 1, 0), **options)
     (tmp_path / "empty").mkdir()
     with pytest.raises(DocumentError, match="no documents there"):
         ingest_on_ray(index, Words(), [tmp_path / "empty"], **options)

@@ -31,6 +31,7 @@ from glie.engines.collection import Collection
 from glie.engines.exporting import upload
 from glie.errors import (
     CorruptIndexError,
+    DocumentError,
     EncoderError,
     GlieError,
     IndexFolderError,
@@ -117,7 +118,8 @@ def ingest_on_ray(
             # the codec is made of the first pages, before others are stored with it
             first = store_documents(target, encoder, found, known, reading, once=True)
             report, done, waiting = first.report, first.read, found[first.read :]
-        target.codec.settled.save(place / CODEC)
+        if waiting:
+            target.codec.settled.save(place / CODEC)
         for result in _results(ray, task, _groups(waiting, known, ray, workers), workers, gpus):
             path = place / result["shard"]
             if result["pages"] and not path.exists():
@@ -147,7 +149,10 @@ def first_shard(
     place = Path(shards).absolute() / FIRST
     shutil.rmtree(place, ignore_errors=True)
     index = Index.create(place, codec, encoder=_entry(encoder))
-    store_documents(index, encoder, found_documents(list(paths)), {}, reading, once=True)
+    stored = store_documents(index, encoder, found_documents(list(paths)), {}, reading, once=True)
+    if index.dim is None:
+        why = stored.report.problems or ["no page has text"]
+        raise DocumentError(f"nothing to make a codec of: {why[0]}")
     return index.codec.settled
 
 
@@ -196,7 +201,7 @@ def _results(
                 raise GlieError(result["error"])
             yield result
     except ray.exceptions.RayError as error:
-        raise GlieError(f"Ray: {_first_line(error)}; what is finished is kept") from None
+        raise GlieError(f"Ray: {_said(error)}; what is finished is kept") from None
 
 
 _loaded: dict[str, Encoder] = {}  # in a worker: that of the run, from one shard to the next
@@ -219,6 +224,9 @@ def _made(batch: Mapping[str, Any], task: _Task) -> dict[str, list[str]]:
                 making.rename(task.shards / group["shard"])
     except GlieError as error:
         return {"result": [json.dumps({"error": str(error)})]}
+    except Exception as error:  # of any encoder's own; Ray would tell its own stack instead
+        said = f"a Ray worker: {_said(error)}; what is finished is kept"
+        return {"result": [json.dumps({"error": said})]}
     shutil.rmtree(making, ignore_errors=True)
     result = {
         "shard": group["shard"],
@@ -346,7 +354,7 @@ def _cluster(ray: Any, workers: int | None) -> Iterator[None]:
             ray.init(**options)
         except (OSError, ValueError, RuntimeError) as error:
             raise GlieError(
-                f"Ray at {address or 'this machine'}: cannot be reached ({_first_line(error)}); "
+                f"Ray at {address or 'this machine'}: cannot be reached ({_said(error)}); "
                 "start the cluster, or unset RAY_ADDRESS to start one here"
             ) from None
         try:
@@ -362,5 +370,6 @@ def _check_address(address: str | None) -> None:
         socket.create_connection((host, int(port)), timeout=10).close()
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
+def _said(error: BaseException) -> str:
+    first = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {first}"

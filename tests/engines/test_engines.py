@@ -17,7 +17,7 @@ import pytest
 import glie
 from glie import engines
 from glie.engines import Collection, points
-from glie.engines.base import NUMBERS_PER_REQUEST, in_steps
+from glie.engines.base import NUMBERS_PER_REQUEST, first_line, in_steps
 from glie.engines.entries import rows_of
 from tests.conftest import make_arrays
 from tests.engines.test_contract import COUNT, assert_same, make_index, queries
@@ -134,9 +134,9 @@ def test_a_server_that_is_not_there(listener: tuple[str, type[Listener]]) -> Non
 @pytest.mark.parametrize(
     ("name", "package", "least"),
     [
-        ("qdrant", "qdrant_client", "1.14"),
+        ("qdrant", "qdrant_client", "1.20"),
         ("qdrant-edge", "qdrant_edge_py", "0.9"),
-        ("lancedb", "lancedb", "0.30"),
+        ("lancedb", "lancedb", "0.34"),
     ],
 )
 def test_an_old_client_is_named(name: str, package: str, least: str, tmp_path: Path) -> None:
@@ -315,9 +315,42 @@ def test_a_large_collection_is_searched_by_prefetch(
     monkeypatch.setattr("glie.engines.collection.FINDER_PAGES", COUNT)
     monkeypatch.setattr("glie.engines.collection.PREFETCH", 3)
     monkeypatch.setattr("glie.engines.collection.PREFETCH_EACH", 2)
+    monkeypatch.setattr("glie.engines.collection.PREFETCH_ROOT", 0.1)
     assert len(pages.search(queries(), top=10)[0]) == 10
     assert pages.search(queries()[:1], top=1)[0].cost.pages_scanned == 3
     assert pages.search(queries()[:1], top=1, exact=True)[0].cost.pages_scanned == 9
+    monkeypatch.setattr("glie.engines.collection.PREFETCH_ROOT", 1)
+    assert pages.search(queries()[:1], top=1)[0].cost.pages_scanned == 6  # the root of 40
     monkeypatch.setattr("glie.engines.collection.FINDER_PAGES", COUNT + 1)
     assert pages.search(queries()[:1], top=1)[0].cost.pages_scanned == 9
     pages.close()
+
+
+def test_a_codec_that_could_adapt_is_the_same_once_it_is_settled() -> None:
+    """The shipped codebook may be given up for another one while there is no page yet."""
+    codec = glie.Codec(bytes_per_page=520)
+    assert codec.adapts
+    assert not codec.settled.adapts
+    engine = engines.connect("qdrant", ":memory:", "reports")
+    Collection.create(engine, codec.settled, 128)
+    assert len(Collection.create(engine, codec, 128)) == 0
+    with pytest.raises(glie.CodecError, match="no codebook yet"):
+        Collection.create(engine, glie.Codec(bytes_per_page=520, adapt=True), 128)
+    engine.close()
+
+
+def test_many_ids_are_many_requests(index: glie.Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("glie.engines.collection.IDS_PER_REQUEST", 7)
+    pages, _ = engines.export(index, engines.connect("qdrant", ":memory:", "reports"))
+    some = index.ids[:20]
+    assert_same(pages.search(queries(), ids=some), index.search(queries(), ids=some))
+    assert pages.delete(some) == 20
+    assert len(pages) == COUNT - 20
+    pages.close()
+
+
+def test_what_is_for_those_who_debug_is_left_out() -> None:
+    said = "no region for bucket 'b', /root/.cargo/src/aws.rs:319:13"
+    assert first_line(ValueError(said + "\nmore")) == "no region for bucket 'b'"
+    assert first_line(ValueError("cannot open a, /tmp/b")) == "cannot open a, /tmp/b"
+    assert first_line(ValueError()) == "ValueError"

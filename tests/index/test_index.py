@@ -605,3 +605,18 @@ def test_uploaded_documents_do_not_count_as_the_index(index: glie.Index) -> None
     assert (after.document_bytes, before.document_bytes) == (1000, 0)
     assert after.bytes == before.bytes + 1000
     assert after.lean_bytes == before.lean_bytes
+
+
+def test_codes_are_read_in_steps(index: glie.Index, pages: glie.Pages) -> None:
+    index.delete(["a.pdf#1", "a.pdf#9"])
+    index.add(glie.Pages(make_arrays(2, seed=3), ids=["x", "y"]), [{"page": -1}, {"page": -2}])
+    parts = list(index.stored(7))
+    assert max(len(codes) for codes, _ in parts) == 7
+    assert [page_id for codes, _ in parts for page_id in codes.ids] == index.ids
+    assert [entry for _, metadata in parts for entry in metadata] == [
+        metadata for _, metadata in index.records()
+    ]
+    codes, _ = parts[0]
+    expected = glie.Codec(k=4).compress(pages)  # in bfloat16, as it is read back
+    stored = dict(zip(codes.ids, codes.vectors, strict=True))
+    np.testing.assert_array_equal(stored["a.pdf#3"], expected.stored.vectors()[2])

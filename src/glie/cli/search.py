@@ -65,7 +65,7 @@ def search(
         int | None,
         typer.Option(
             help="Pages that the engine scores by their codes, those whose means are nearest.",
-            show_default="1000 or more of a large collection, all of a small one",
+            show_default="1,000 and more of a large collection, all of a small one",
         ),
     ] = None,
     encoder: MadeWith = None,

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 from glie.errors import EngineError, GlieError, MissingExtraError
 from glie.pages import Floats, Queries
 
+SOURCE = r",? ?(location: )?/\S+\.rs:\d+.*"  # where in its own code a library found a fault
 NUMBERS_PER_REQUEST = 500_000  # of vectors that are sent at a time: 11 MB of JSON
 
 
@@ -130,8 +131,8 @@ def told_as(place: str) -> Iterator[None]:
 
 def first_line(error: BaseException) -> str:
     """What an error says, without what is for those who debug it."""
-    said = str(error).strip().partition("\n")[0].partition(", /")[0]
-    return said or type(error).__name__
+    said = str(error).strip().partition("\n")[0]
+    return re.sub(SOURCE, "", said) or type(error).__name__
 
 
 def in_steps(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:

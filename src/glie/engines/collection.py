@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -38,8 +39,10 @@ from glie.where import wanted
 
 FORMAT = "glie-collection"
 VERSION = 1
-PREFETCH = 1000  # pages that an engine scores by MaxSim, ...
-PREFETCH_EACH = 5  # ... and at least so many times the pages to be found
+PREFETCH = 1000  # pages that an engine scores by MaxSim, at least, ...
+PREFETCH_ROOT = 3  # ... so many times the square root of how many there are, ...
+PREFETCH_EACH = 5  # ... and so many times those to be found
+IDS_PER_REQUEST = 2048
 SPARE = 8  # pages asked for beyond those: an engine may round scores in its own way
 
 
@@ -69,8 +72,7 @@ class Collection:
     ) -> Collection:
         """The collection for pages of this codec; it is made, with the engine's own settings, if
         it is not there. One that holds other pages is refused."""
-        if codec.adapts and codec.codebook is None:
-            raise InputError("codec: it has no codebook yet; make one with codec.adapted(pages)")
+        codec = codec.settled
         entry = encoder_entry(encoder) or codec.encoder
         if entry is not None:
             codec.check_encoder(entry)
@@ -89,7 +91,7 @@ class Collection:
             engine.write_header(made._header())  # it is new, or its making was interrupted
             return made
         there = cls._of(engine, header)
-        if not there.codec.same_as(codec):
+        if not there.codec.settled.same_as(codec):
             raise EngineError(
                 f"{engine.place}: it holds codes of another codec; choose another name"
             )
@@ -192,15 +194,17 @@ class Collection:
         """Delete pages by id; an unknown id is an error, and then nothing is deleted."""
         leaving = distinct(ids)
         self._check_ids(leaving)
-        self.engine.delete(leaving)
+        for some in _in_requests(leaving):
+            self.engine.delete(some)
         self._pages = None
         return len(leaving)
 
     def _check_ids(self, ids: Sequence[str]) -> None:
-        known = self.engine.digests(ids)
-        for page_id in ids:
-            if page_id not in known:
-                raise IdError(f"page {page_id!r} is not in {self.path}")
+        for some in _in_requests(ids):
+            known = self.engine.digests(some)
+            for page_id in some:
+                if page_id not in known:
+                    raise IdError(f"page {page_id!r} is not in {self.path}")
 
     def search(
         self,
@@ -219,7 +223,7 @@ class Collection:
 
         `filter` is the engine's own (a Qdrant Filter, SQL for LanceDB), besides `ids` and
         `where`. `exact=True` has the engine score every page, which it does anyway where there are
-        few; else it scores the `prefetch` pages whose means are nearest.
+        few; else it scores the `prefetch` pages whose means are nearest: more the more there are.
         """
         if shortlist is None:
             shortlist = self.codec.shortlist
@@ -240,7 +244,7 @@ class Collection:
 
         def first_stage(count: int) -> Ranking:
             nonlocal found
-            width = None if exact else prefetch or max(PREFETCH, PREFETCH_EACH * count)
+            width = None if exact else prefetch or self._prefetch(count)
             ranking, found = self._found(questions, count, width, among)
             return ranking
 
@@ -256,6 +260,10 @@ class Collection:
             int(shortlist),
         )
         return hits_of(ranking, lambda position: (found[position].id, found[position].metadata))
+
+    def _prefetch(self, count: int) -> int:
+        """How many pages are scored by MaxSim to find so many."""
+        return max(PREFETCH, round(PREFETCH_ROOT * math.sqrt(len(self))), PREFETCH_EACH * count)
 
     def _found(
         self, questions: Queries, count: int, prefetch: int | None, among: Restriction
@@ -304,6 +312,10 @@ class Collection:
 
     def __repr__(self) -> str:
         return f"Collection({self.path!r}, k={self.codec.k})"
+
+
+def _in_requests(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (ids[at : at + IDS_PER_REQUEST] for at in range(0, len(ids), IDS_PER_REQUEST))
 
 
 def _foreign(engine: Engine) -> EngineError:

@@ -21,12 +21,11 @@ from glie.pages import Floats, Queries
 from glie.search import best_first
 
 EXTRA = "lancedb"
-OLDEST = "0.30"
+OLDEST = "0.34"
 KEY = "LANCEDB_API_KEY"
 CODES, MEAN = "codes", "page"
 READ = ["id", "code", "norms", "counts", "evidence", "metadata", "digest"]
 PAGES = "id != ''"
-IDS_PER_QUERY = 2048
 ROWS_PER_SETTLING = 500_000  # new rows are looked through one by one until then
 ROWS_PER_INDEX = 100_000  # fewer means are compared one by one
 REFINED = 4  # times the pages that are wanted, by an index of means, are compared exactly
@@ -150,14 +149,9 @@ class LanceDB:
                     yield page_id, json.loads(text)
 
     def digests(self, ids: Sequence[str]) -> dict[str, str]:
-        found = dict[str, str]()
-        for at in range(0, len(ids), IDS_PER_QUERY):
-            some = _one_of(ids[at : at + IDS_PER_QUERY])
-            with told_as(self.place):
-                query = self.table.search().where(some).select(["id", "digest"])
-                for row in query.limit(IDS_PER_QUERY).to_list():
-                    found[row["id"]] = row["digest"]
-        return found
+        with told_as(self.place):
+            query = self.table.search().where(_one_of(ids)).select(["id", "digest"])
+            return {row["id"]: row["digest"] for row in query.limit(len(ids)).to_list()}
 
     def put(self, rows: Sequence[Row]) -> None:
         for some in in_steps(rows):
@@ -204,9 +198,8 @@ class LanceDB:
         return pa.table(columns, names=schema.names)
 
     def delete(self, ids: Sequence[str]) -> None:
-        for at in range(0, len(ids), IDS_PER_QUERY):
-            with told_as(self.place):
-                self.table.delete(_one_of(ids[at : at + IDS_PER_QUERY]))
+        with told_as(self.place):
+            self.table.delete(_one_of(ids))
 
     def settle(self) -> None:
         self._settle()
@@ -214,13 +207,13 @@ class LanceDB:
 
     def _settle(self) -> None:
         """Few files instead of many, and indexes over ids, terms and, of many pages, means."""
-        from lancedb.index import BTree, IvfPq, LabelList
+        from lancedb.index import BTree, IvfSq, LabelList
 
         with told_as(self.place):
             had = {index.columns[0] for index in self.table.list_indices()}
             wanted: dict[str, Any] = {"id": BTree(), "terms": LabelList()}
             if self.table.count_rows() >= ROWS_PER_INDEX:
-                wanted[MEAN] = IvfPq(distance_type="dot")
+                wanted[MEAN] = IvfSq(distance_type="dot")
             for column, config in wanted.items():
                 if column not in had:
                     self.table.create_index(column, config=config)

@@ -27,7 +27,7 @@ from glie.errors import EngineError, GlieError, InputError
 from glie.pages import Queries
 
 EXTRA = "qdrant"
-OLDEST_CLIENT = "1.14"
+OLDEST_CLIENT = "1.20"  # whose own store takes points without vectors
 OLDEST_SERVER = [1, 13]  # which can tell points without a vector
 KEY = "QDRANT_API_KEY"
 ADDRESS = re.compile(r"https?://.*|[\w.-]+:\d+")
