@@ -36,7 +36,9 @@ ROOMS: dict[str, set[str]] = {
         "training",  # the fits that are measured, and the losses of a rival
     },
     "training": {"errors", "pages", "kernels", "codec", "search", "evaluation"},
-    "terminal": {"geometry", "snippet", "ingest", "training", "evaluation", "wording", ""},
+    "terminal": {
+        *("geometry", "snippet", "index", "ingest", "training", "evaluation", "wording", ""),
+    },
     "cli": {
         *("errors", "documents", "encoders", "snippet", "ingest", "evaluation", "terminal", ""),
         *("codec", "search", "training", "wording", "planning"),

@@ -23,6 +23,7 @@ VERBS = (
     indexes.compact,
     indexes.shrink,
     indexes.info,
+    indexes.verify,
     fit.fit,
     measure.evaluate,
     measure.plan,
