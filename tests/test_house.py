@@ -26,6 +26,7 @@ ROOMS: dict[str, set[str]] = {
     "search": {"errors", "pages", "kernels", "codec", "finder", "hot"},
     "index": {"errors", "pages", "kernels", "codec", "finder", "hot", "search"},
     "planning": {"errors", "pages", "kernels", "codec", "search", "index"},
+    "pdf_process": set(),
     "documents": {"errors"},
     "encoders": {"errors", "pages", "kernels", "documents"},
     "snippet": set(),

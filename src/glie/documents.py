@@ -10,8 +10,11 @@ import contextlib
 import dataclasses
 import functools
 import io
+import json
 import os
 import re
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -29,6 +32,10 @@ SUFFIXES = PDF | IMAGES | TEXT
 
 TEXT_PAGE_CHARACTERS = 3000  # text files have no pages; about as much as a printed one holds
 OCR_PIXELS = 2200  # the longer side of a page given to OCR: 200 dots an inch on A4
+PDF_SECONDS = 20  # of a processor's time that a page may take
+PDF_MEMORY = 2 << 30  # bytes that reading a PDF may take
+UNREADABLE_PAGES = 100  # in a row, after which a PDF is not read on
+KILLED_PAGES = 3  # that took too much, likewise
 KEPT_PIXELS = 1000  # the longer side of a page image kept in an index
 
 
@@ -246,34 +253,89 @@ def _pdfium() -> Any:
 def _open_pdf(path: Path, name: str) -> Any:
     pdfium = _pdfium()
     try:
-        pdf = pdfium.PdfDocument(path)
+        return pdfium.PdfDocument(path)
     except pdfium.PdfiumError as error:
-        encrypted = "password" in str(error).lower()
-        reason = "encrypted; save a copy without a password" if encrypted else f"damaged ({error})"
-        raise DocumentError(f"{name}: {reason}") from None
-    if len(pdf) == 0:
-        pdf.close()
-        raise DocumentError(f"{name}: it has no pages")
-    return pdf
+        raise _pdf_fault(name, str(error)) from None
+
+
+def _pdf_fault(name: str, reason: str | None) -> DocumentError:
+    """Why a whole file cannot be read; no reason: it has no pages."""
+    if reason is None:
+        return DocumentError(f"{name}: it has no pages")
+    if "password" in reason.lower():
+        return DocumentError(f"{name}: encrypted; save a copy without a password")
+    return DocumentError(f"{name}: damaged ({reason})")
 
 
 def _pdf_texts(document: FoundDocument) -> Iterator[str | Exception]:
-    pdf = _open_pdf(document.path, document.name)
-    return _each_text(pdf, _pdfium().PdfiumError)
+    """The text of each page, read by another process, which may be killed for what a page takes
+    of memory or time. A page that cannot be read is an exception."""
+    _pdfium()  # or say what to install
+    process, pages = _pdf_pages(document.path, document.name, 0)
+    return _each_text(document, process, pages)
 
 
-def _each_text(pdf: Any, fault: type[Exception]) -> Iterator[str | Exception]:
+def _each_text(
+    document: FoundDocument, process: subprocess.Popen[bytes], pages: int
+) -> Iterator[str | Exception]:
+    number = kills = faults = 0
     try:
-        for number in range(len(pdf)):
-            try:
-                page = pdf[number]
-                text = page.get_textpage().get_text_bounded()
-                page.close()
-                yield _plain(text)
-            except fault as error:
-                yield error
+        while number < pages:
+            said = _said(process)
+            number += 1
+            faults = 0 if "text" in said else faults + 1
+            if faults == UNREADABLE_PAGES and number < pages:  # the file's word on how many it has
+                yield DocumentError(f"as little as the {pages - number:,} behind it; given up")
+                return
+            yield _plain(said["text"]) if "text" in said else DocumentError(said["fault"])
+            if process.poll() not in (None, 0) and number < pages:
+                kills += 1
+                if kills == KILLED_PAGES:
+                    yield DocumentError(f"{kills} pages took too much; given up")
+                    return
+                _end(process)
+                process, pages = _pdf_pages(document.path, document.name, number)
     finally:
-        pdf.close()
+        _end(process)
+
+
+def _pdf_pages(path: Path, name: str, first: int) -> tuple[subprocess.Popen[bytes], int]:
+    """A process that reads the pages from `first` on, and how many there are in all."""
+    process = _pdf_process(path, "texts", first)
+    said = _said(process)
+    if said.get("pages"):
+        return process, int(said["pages"])
+    _end(process)
+    raise _pdf_fault(name, said.get("fault"))
+
+
+def _pdf_process(path: Path, *arguments: object) -> subprocess.Popen[bytes]:
+    script = Path(__file__).with_name("pdf_process.py")
+    return subprocess.Popen(
+        [sys.executable, "-P", script, path, *map(str, (PDF_SECONDS, PDF_MEMORY, *arguments))],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+
+
+def _said(process: subprocess.Popen[bytes]) -> dict[str, Any]:
+    """The next line of a reading process, or that there will be none."""
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if line.endswith(b"\n"):
+        said: dict[str, Any] = json.loads(line)
+        return said
+    process.wait()
+    return {"fault": "it takes more memory or time than any page should"}
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
 
 
 def _plain(text: str) -> str:
@@ -327,22 +389,30 @@ def _on_page(page: Any, box: tuple[float, float, float, float]) -> tuple[float, 
 def _render(path: Path, number: int, longest: int) -> Image:
     kind = path.suffix.lower()
     if kind in PDF:
-        pdf = _open_pdf(path, path.name)
-        try:
-            page = pdf[number - 1]
-            # a page may claim any size; the picture's is ours
-            scale = longest / max(*page.get_size(), 1)
-            picture: Image = page.render(scale=scale).to_pil()
-            return picture.convert("RGB")
-        except _pdfium().PdfiumError as error:
-            raise DocumentError(f"{path.name}, page {number}: cannot be drawn: {error}") from None
-        finally:
-            pdf.close()
+        return _drawn(path, number, longest)
     if kind in IMAGES:
         picture = open_picture(path, f"{path.name}, page {number}", number)
         picture.thumbnail((longest, longest))
         return picture
     raise DocumentError(f"{path.name}: a text file has no picture")
+
+
+def _drawn(path: Path, number: int, longest: int) -> Image:
+    """A page of a PDF, drawn by another process for the same reason as its text is read there."""
+    _pdfium()
+    from PIL import Image
+
+    process = _pdf_process(path, "picture", number - 1, longest)
+    try:
+        said = _said(process)
+        size = said.get("size")
+        if size is None:
+            raise DocumentError(f"{path.name}, page {number}: cannot be drawn: {said['fault']}")
+        assert process.stdout is not None
+        pixels = process.stdout.read(3 * size[0] * size[1])
+        return Image.frombytes("RGB", tuple(size), pixels)
+    finally:
+        _end(process)
 
 
 def open_picture(source: Path | IO[bytes], name: str, frame: int = 1) -> Image:

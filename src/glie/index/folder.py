@@ -124,15 +124,15 @@ class Manifest:
                 f"{path}: written in format version {version!r}, this glie reads {VERSION} and "
                 f"{WITH_FINDER}; upgrade glie"
             )
-        if found != _digest({"format": name, "version": version, **body}):
-            raise damaged(path, "it does not match its checksum")
         try:
+            if found != _digest({"format": name, "version": version, **body}):
+                raise damaged(path, "it does not match its checksum")
             segments = tuple(SegmentEntry(**entry) for entry in body.pop("segments"))
             finder = body.pop("finder", None)
             finder = None if finder is None else FinderEntry(**finder)
             manifest = cls(**body, segments=segments, finder=finder)
             manifest.check()
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, UnicodeEncodeError) as error:
             raise damaged(path, str(error)) from None
         return manifest
 
