@@ -209,7 +209,16 @@ def load(folder: Path) -> Codec:
     if CONFIG not in files:
         what = f"not a codec (no {CONFIG})" if folder.exists() else "no such folder"
         raise CodecError(f"{folder}: {what}; `glie fit` makes one")
-    return from_files(files, str(folder))
+    try:
+        return from_files(files, str(folder))
+    except CodecError:
+        # a save in place of this codec may have been killed between its last two renames
+        try:
+            files[CONFIG] = (folder / f"{CONFIG}.new").read_bytes()
+            return from_files(files, str(folder))
+        except (CodecError, OSError):
+            pass
+        raise
 
 
 def write_card(codec: Codec, folder: Path) -> None:

@@ -324,9 +324,10 @@ class Folder:
 
     def strays(self, manifest: Manifest) -> list[str]:
         """The names of our files there that are not: superseded, or never committed."""
-        named = self.named(manifest)
-        (self.path / SEGMENTS).mkdir(exist_ok=True)  # a copy may have lost the empty folder
-        found = [path.name for path in (self.path / SEGMENTS).iterdir()]
+        named, found = self.named(manifest), list[str]()
+        with contextlib.suppress(OSError):  # what cannot be listed cannot be in the way
+            (self.path / SEGMENTS).mkdir(exist_ok=True)  # a copy may have lost the empty folder
+            found = [path.name for path in (self.path / SEGMENTS).iterdir()]
         return [name for name in found if OWN_FILE.fullmatch(name) and name not in named]
 
     def remove_strays(self, manifest: Manifest) -> None:
