@@ -31,6 +31,7 @@ import glie
 from glie.kernels.quantize import Packed
 
 MOST_PAGES = 40
+FEWEST = 5  # changes and answers of each, however short the time
 QUERIES = [Page(seed, False).vectors for seed in (101, 102, 103)]
 
 
@@ -52,8 +53,9 @@ def ask(index: glie.Index, query: int, generation: int | None) -> Answer:
 def answers(path: Path, seconds: float, seed: int) -> Iterator[Answer]:
     """What a reader of its own is told in so many seconds."""
     rng, index = np.random.default_rng(seed), glie.Index.open(path)
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    end, given = time.monotonic() + seconds, 0
+    while time.monotonic() < end or given < FEWEST:
+        given += 1
         if rng.integers(3) == 0:
             index = glie.Index.open(path)
         elif rng.integers(2):
@@ -102,7 +104,7 @@ def write(index: glie.Index, told: Told, seconds: float, seed: int) -> int:
     model, end, made = Model(), time.monotonic() + seconds, 0
     told.models[index._state.manifest.generation] = {}
     run, sequence = seed, changes(seed, {})
-    while time.monotonic() < end:
+    while time.monotonic() < end or made < FEWEST:
         change = next(sequence)
         if change.verb == "shrink":
             continue
@@ -131,8 +133,9 @@ def stress(folder: Path, seconds: float, seed: int, readers: int = 2) -> tuple[i
             faults.append(fault)
 
     def sharing(number: int) -> Iterator[Answer]:
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
+        end, given = time.monotonic() + seconds, 0
+        while time.monotonic() < end or given < FEWEST:
+            given += 1
             yield ask(index, number % len(QUERIES), None)
 
     command = [sys.executable, __file__, "--reader", str(path), str(seconds)]
