@@ -740,3 +740,51 @@ def test_completion_for_shells(run: Run, monkeypatch: pytest.MonkeyPatch) -> Non
     assert done.code == 0
     assert "complete -o" in done.out
     assert "glie" in done.out
+
+
+def test_verify(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "a.glie"
+    index = glie.Index.create(path, glie.Codec(k=2))
+    for seed, count in ((0, 20), (1, 8)):
+        ids = [f"{seed}.pdf#{i}" for i in range(count)]
+        index.add(glie.Pages(make_arrays(count, seed=seed), ids=ids))
+    done = run("verify", path)
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith(f"{path}: whole: 28 pages, 4 files")
+    segment = path / "segments" / "00000002.seg"
+    data = segment.read_bytes()
+    segment.write_bytes(data[:200] + b"?" + data[201:])
+    done = run("verify", path)
+    assert done.code == 1
+    lines = done.out.split("\n")
+    assert lines[1] == (
+        "segments/00000002.seg: its vectors do not match their checksum; 8 pages lost: 1.pdf#0, "
+        "1.pdf#1, 1.pdf#2, 1.pdf#3, 1.pdf#4, …"
+    )
+    assert lines[2] == "whole: 20 pages, which `glie verify --repair` keeps"
+    done = run("verify", path, "--json")
+    assert done.code == 1
+    assert (done.json["whole"], done.json["pages"], done.json["pages_lost"]) == (False, 20, 8)
+    assert done.json["damage"] == [
+        {
+            "file": "segments/00000002.seg",
+            "what": "its vectors do not match their checksum",
+            "loss": "pages",
+            "pages": [f"1.pdf#{i}" for i in range(8)],
+            "unnamed": 0,
+        }
+    ]
+    done = run("verify", path, "--repair", "--json")
+    assert done.code == 0
+    assert (done.json["whole"], done.json["repaired"], done.json["pages"]) == (True, True, 20)
+    assert done.json["set_aside"] == ["damaged/00000002.seg"]
+    assert len(glie.Index.open(path)) == 20
+    (path / "manifest.json").unlink()
+    done = run("verify", path, "--repair")
+    assert done.code == 0
+    assert "repaired: the index is whole and holds 20 pages" in done.out
+    done = run("verify", path, "--repair")
+    assert (done.code, done.out.count("\n")) == (0, 1)
+    done = run("verify", tmp_path / "nowhere")
+    assert done.code == 1
+    assert "does not exist" in done.err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import os
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from reportlab.pdfgen import canvas
 
 import glie
 import glie.documents as documents
+from glie import pdf as pdfs
 from glie.documents import FoundDocument, find_documents, page_text, read_document
 
 
@@ -169,6 +171,97 @@ def test_bad_files_are_named(tmp_path: Path) -> None:
         assert str(caught.value).startswith(message)
 
 
+def raw_pdf(path: Path, content: bytes, *forms: bytes, **changes: bytes) -> Path:
+    """A PDF of one page, written by hand."""
+    resources = b"<</XObject<</X %d 0 R>>/Font<</F 3 0 R>>>>"
+    parts = {
+        "catalog": b"<</Type/Catalog/Pages 2 0 R>>",
+        "pages": b"<</Type/Pages/Kids[5 0 R]/Count 1>>",
+        "font": b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
+        "stream": b"<</Length %d>>stream\n%s\nendstream" % (len(content), content),
+        "page": b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 612 792]/Contents 4 0 R/Resources"
+        + resources % 6
+        + b">>",
+    }
+    objects = [*{**parts, **changes}.values()]
+    for form in forms:
+        head = b"/Type/XObject/Subtype/Form/BBox[0 0 612 792]/Resources"
+        head += resources % (len(objects) + 2) + b"/Length %d" % len(form)
+        objects.append(b"<<" + head + b">>stream\n" + form + b"\nendstream")
+    data, places = b"%PDF-1.7\n", []
+    for number, body in enumerate(objects, start=1):
+        places.append(len(data))
+        data += b"%d 0 obj\n%s\nendobj\n" % (number, body)
+    table = b"".join(b"%010d 00000 n \n" % place for place in places)
+    size, start = len(objects) + 1, len(data)
+    data += b"xref\n0 %d\n0000000000 65535 f \n%s" % (size, table)
+    data += b"trailer<</Size %d/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF" % (size, start)
+    path.write_bytes(data)
+    return path
+
+
+WORDS = b"BT /F 12 Tf 50 700 Td (Hello there world) Tj ET "
+
+
+def test_a_page_of_any_claimed_size(tmp_path: Path) -> None:
+    for name, box in (("vast", b"[0 0 1e9 1e9]"), ("thin", b"[0 0 1e6 1]"), ("none", b"[0 0 0 0]")):
+        page = b"<</Type/Page/Parent 2 0 R/MediaBox%s/Contents 4 0 R/Resources" % box
+        path = raw_pdf(tmp_path / f"{name}.pdf", WORDS, page=page + b"<</Font<</F 3 0 R>>>>>>")
+        assert max(read(path, ocr=False).pages[0].image(300).size) <= 300, name
+
+
+def test_a_page_bomb_is_named_and_the_rest_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Forms within forms, ten of each in the next: a billion words in two kilobytes."""
+    monkeypatch.setattr(pdfs, "SECONDS", 1)
+    fan = b"/X Do " * 10
+    bomb = raw_pdf(tmp_path / "bomb.pdf", WORDS + fan, *[fan] * 8, WORDS)
+    with pytest.raises(
+        glie.DocumentError, match=r"bomb\.pdf, page 1: cannot be read: it takes more memory or time"
+    ):
+        read(bomb)
+    page = documents.DocumentPage("bomb.pdf", 1, bomb, "", "text")
+    with pytest.raises(glie.DocumentError, match="cannot be drawn: it takes more memory or time"):
+        page.image()
+    with pytest.raises(glie.DocumentError, match="cannot be read: it takes more memory or time"):
+        page.words()
+    # the pages behind such a page, in one file
+    pages = b"<</Type/Pages/Kids[5 0 R 6 0 R]/Count 2>>"
+    second = b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 612 792]/Resources<</Font<</F 3 0 R>>>>"
+    second += b"/Contents 4 0 R>>"
+    first = b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 612 792]/Resources<</XObject<</X 7 0 R>>"
+    first += b"/Font<</F 3 0 R>>>>/Contents 7 0 R>>"
+    both = raw_pdf(tmp_path / "both.pdf", WORDS, *[fan] * 9, pages=pages, page=first, second=second)
+    found = read(both, ocr=False)
+    assert [(page.number, page.text.strip()) for page in found.pages] == [(2, "Hello there world")]
+    assert len(found.problems) == 1
+
+
+def test_a_bomb_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pdfs, "MEMORY", 200 << 20)
+    packed = zlib.compress(b"q " * (40 << 20), 9)
+    head = b"<</Filter/FlateDecode/Length %d>>stream\n" % len(packed)
+    bomb = raw_pdf(tmp_path / "bomb.pdf", b"", stream=head + packed + b"\nendstream")
+    assert bomb.stat().st_size < 1 << 20
+    with pytest.raises(glie.DocumentError, match="it takes more memory or time"):
+        read(bomb)
+
+
+def test_more_pages_claimed_than_there_are(tmp_path: Path) -> None:
+    pages = b"<</Type/Pages/Kids[5 0 R]/Count 1000000>>"
+    found = read(raw_pdf(tmp_path / "many.pdf", WORDS, pages=pages), ocr=False)
+    assert [page.number for page in found.pages] == [1]
+    assert len(found.problems) == documents.UNREADABLE_PAGES + 1
+    assert "page 102: cannot be read: given up, like the 999,898 pages" in found.problems[-1]
+
+
+def test_no_pages(tmp_path: Path) -> None:
+    path = raw_pdf(tmp_path / "none.pdf", b"", pages=b"<</Type/Pages/Kids[]/Count 0>>")
+    with pytest.raises(glie.DocumentError, match=r"none\.pdf: (it has no pages|damaged)"):
+        read(path)
+
+
 def test_an_image_of_absurd_size_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -314,3 +407,24 @@ def test_threads_may_read_at_the_same_time(tmp_path: Path) -> None:
 
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         assert list(pool.map(work, range(32))) == [f"page number {n % 8}" for n in range(32)]
+
+
+def test_a_process_is_kept_for_the_next_page_and_no_longer_than_its_file(tmp_path: Path) -> None:
+    path = make_pdf(tmp_path / "a.pdf", ["one", "two"])
+    with pdfs.open_pdf(path) as first:
+        assert first.text(2).strip() == "two"
+    with pdfs.open_pdf(path) as again, pdfs.open_pdf(path) as another:
+        assert again is first
+        assert another is not first
+    make_pdf(path, ["three", "four", "five"])
+    with pdfs.open_pdf(path) as changed:
+        assert (changed is first, changed.pages, changed.text(1).strip()) == (False, 3, "three")
+    for name in "bcd":
+        assert page_text(make_pdf(tmp_path / f"{name}.pdf", [name]), 1).strip() == name
+    assert len(pdfs._waiting) == pdfs.KEPT
+    assert changed.ended
+    with pytest.raises(KeyboardInterrupt), pdfs.open_pdf(path) as broken:
+        raise KeyboardInterrupt
+    assert broken.ended
+    with pytest.raises(glie.DocumentError, match=r"gone\.pdf: cannot be read: No such file"):
+        page_text(tmp_path / "gone.pdf", 1)

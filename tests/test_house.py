@@ -28,7 +28,9 @@ ROOMS: dict[str, set[str]] = {
     "index": {"errors", "pages", "kernels", "codec", "finder", "hot", "search", "where"},
     "engines": {"errors", "pages", "kernels", "codec", "hot", "search", "index", "where"},
     "planning": {"errors", "pages", "kernels", "codec", "search", "index"},
-    "documents": {"errors"},
+    "pdf_process": set(),
+    "pdf": {"errors"},
+    "documents": {"errors", "pdf"},
     "encoders": {"errors", "pages", "kernels", "documents"},
     "snippet": set(),
     "ingest": {"errors", "pages", "codec", "documents", "encoders", "index"},
@@ -50,7 +52,9 @@ ROOMS: dict[str, set[str]] = {
         *("errors", "pages", "codec", "documents", "encoders", "ingest", "index", "search"),
         *("asking", "snippet", "wording", "geometry", "planning", ""),
     },
-    "terminal": {"geometry", "snippet", "ingest", "training", "evaluation", "wording", ""},
+    "terminal": {
+        *("geometry", "snippet", "index", "ingest", "training", "evaluation", "wording", ""),
+    },
     "cli": {
         *("errors", "documents", "encoders", "snippet", "ingest", "evaluation", "terminal", ""),
         *("codec", "search", "training", "wording", "planning", "asking", "integrations", "server"),

@@ -12,13 +12,13 @@ import functools
 import io
 import os
 import re
-import threading
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import IO, TYPE_CHECKING, Literal, NamedTuple
 
 from glie.errors import DocumentError, MissingExtraError
+from glie.pdf import PageKilledError, open_pdf
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -31,9 +31,9 @@ SUFFIXES = PDF | IMAGES | TEXT
 
 TEXT_PAGE_CHARACTERS = 3000  # text files have no pages; about as much as a printed one holds
 OCR_PIXELS = 2200  # the longer side of a page given to OCR: 200 dots an inch on A4
+UNREADABLE_PAGES = 100  # in a row, after which a PDF is not read on
+KILLED_PAGES = 3  # that took too much, likewise
 KEPT_PIXELS = 1000  # the longer side of a page image kept in an index
-
-_pdfium_lock = threading.RLock()  # pdfium is one for the process, and not made for threads
 
 
 class Word(NamedTuple):
@@ -70,7 +70,8 @@ class DocumentPage:
         if self.origin == "ocr":
             return read_image(self.image(OCR_PIXELS))[1]
         if self.path.suffix.lower() in PDF and self.origin == "text":
-            return _pdf_words(self.path, self.number)
+            with open_pdf(self.path) as found, _of_page(self.path, self.number, "read"):
+                return [Word(*word) for word in found.words(self.number)]
         return []
 
 
@@ -191,11 +192,8 @@ def page_text(path: Path, number: int) -> str:
         return _text_pages(document)[number - 1]
     if path.suffix.lower() not in PDF:
         return ""
-    with _opened_pdf(path) as pdf:
-        try:
-            return _plain(pdf[number - 1].get_textpage().get_text_bounded())
-        except _pdfium().PdfiumError as error:
-            raise DocumentError(f"{path.name}, page {number}: cannot be read: {error}") from None
+    with open_pdf(path) as found, _of_page(path, number, "read"):
+        return found.text(number)
 
 
 def count_pages(document: FoundDocument) -> int:
@@ -204,8 +202,8 @@ def count_pages(document: FoundDocument) -> int:
     if kind in TEXT:
         return len(_text_pages(document))
     if kind in PDF:
-        with _opened_pdf(document.path, document.name) as pdf:
-            return len(pdf)
+        with open_pdf(document.path, document.name) as found:
+            return found.pages
     return _frames(document)
 
 
@@ -258,124 +256,49 @@ def _pieces(paragraph: str) -> Iterator[str]:
     yield paragraph[start:]
 
 
-def _pdfium() -> Any:
-    try:
-        import pypdfium2
-    except ImportError:
-        raise MissingExtraError("reading PDF files", "documents") from None
-    return pypdfium2
-
-
-def _open_pdf(path: Path, name: str) -> Any:
-    pdfium = _pdfium()
-    try:
-        pdf = pdfium.PdfDocument(path)
-    except pdfium.PdfiumError as error:
-        encrypted = "password" in str(error).lower()
-        reason = "encrypted; save a copy without a password" if encrypted else f"damaged ({error})"
-        raise DocumentError(f"{name}: {reason}") from None
-    if len(pdf) == 0:
-        pdf.close()
-        raise DocumentError(f"{name}: it has no pages")
-    return pdf
-
-
-@contextlib.contextmanager
-def _opened_pdf(path: Path, name: str | None = None) -> Iterator[Any]:
-    """An open PDF, for this thread alone."""
-    with _pdfium_lock:
-        pdf = _open_pdf(path, name or path.name)
-        try:
-            yield pdf
-        finally:
-            pdf.close()
-
-
 def _pdf_texts(document: FoundDocument) -> Iterator[str | Exception]:
-    with _pdfium_lock:
-        pdf = _open_pdf(document.path, document.name)
-        return _each_text(pdf, len(pdf), _pdfium().PdfiumError)
+    """The text of each page; a page that cannot be read is an exception."""
+    with open_pdf(document.path, document.name) as found:
+        return _each_text(document, found.pages)
 
 
-def _each_text(pdf: Any, pages: int, fault: type[Exception]) -> Iterator[str | Exception]:
-    try:
-        for number in range(pages):
-            try:
-                with _pdfium_lock:
-                    page = pdf[number]
-                    text = page.get_textpage().get_text_bounded()
-                    page.close()
-                yield _plain(text)
-            except fault as error:
-                yield error
-    finally:
-        with _pdfium_lock:
-            pdf.close()
-
-
-def _plain(text: str) -> str:
-    """pdfium's text with its own marks taken out: U+FFFE stands for a hyphen at a line's end."""
-    text = text.replace("\r\n", "\n").replace("\ufffe\n", "").replace("\ufffe", "")
-    return text.replace("\0", "")
-
-
-def _pdf_words(path: Path, number: int) -> list[Word]:
-    with _opened_pdf(path) as pdf:
-        page = pdf[number - 1]
-        layer = page.get_textpage()
-        text = layer.get_text_range()
-        words: list[Word] = []
-        run: list[int] = []
-        count = min(len(text), layer.count_chars())
-        for i, character in enumerate([*text[:count], " "]):
-            if not character.isspace():
-                run.append(i)
-            elif run:
-                word = _plain("".join(text[j] for j in run))
-                corners = [_on_page(page, layer.get_charbox(j)) for j in run]
-                left, top, right, bottom = zip(*corners, strict=True)
-                box = (min(left), min(top), max(right), max(bottom))
-                inside = 0 <= box[0] <= box[2] <= 1 and 0 <= box[1] <= box[3] <= 1
-                if word and inside:  # what is cropped away is not on the page
-                    words.append(Word(word, *box))
-                run = []
-        return words
-
-
-def _on_page(page: Any, box: tuple[float, float, float, float]) -> tuple[float, ...]:
-    """A box in the PDF's own coordinates as fractions of the page as it is shown: pdfium knows
-    how it is rotated, cropped and shifted."""
-    import ctypes
-
-    raw = _pdfium().raw
-    fine = 100_000  # a device so large that whole pixels are exact enough
-    corners = []
-    for x, y in ((box[0], box[1]), (box[2], box[3])):
-        across, down = ctypes.c_int(), ctypes.c_int()
-        raw.FPDF_PageToDevice(page, 0, 0, fine, fine, 0, x, y, across, down)
-        corners.append((across.value / fine, down.value / fine))
-    (x0, y0), (x1, y1) = corners
-    return min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1)
+def _each_text(document: FoundDocument, pages: int) -> Iterator[str | Exception]:
+    faults = kills = 0
+    for number in range(1, pages + 1):
+        if faults == UNREADABLE_PAGES or kills == KILLED_PAGES:  # pages may be what the file says
+            yield DocumentError(f"given up, like the {pages - number:,} pages behind it")
+            return
+        text: str | Exception
+        try:
+            with open_pdf(document.path, document.name) as found:
+                text = found.text(number)
+            faults = 0
+        except DocumentError as error:
+            text = error
+            faults += 1
+            kills += isinstance(error, PageKilledError)
+        yield text
 
 
 def _render(path: Path, number: int, longest: int) -> Image:
     kind = path.suffix.lower()
     if kind in PDF:
-        with _opened_pdf(path) as pdf:
-            try:
-                page = pdf[number - 1]
-                # a page may claim any size; the picture's is ours
-                scale = longest / max(*page.get_size(), 1)
-                picture: Image = page.render(scale=scale).to_pil()
-                return picture.convert("RGB")
-            except _pdfium().PdfiumError as error:
-                where = f"{path.name}, page {number}"
-                raise DocumentError(f"{where}: cannot be drawn: {error}") from None
+        with open_pdf(path) as found, _of_page(path, number, "drawn"):
+            return found.picture(number, longest)
     if kind in IMAGES:
         picture = open_picture(path, f"{path.name}, page {number}", number)
         picture.thumbnail((longest, longest))
         return picture
     raise DocumentError(f"{path.name}: a text file has no picture")
+
+
+@contextlib.contextmanager
+def _of_page(path: Path, number: int, done: str) -> Iterator[None]:
+    """Errors that name the page."""
+    try:
+        yield
+    except DocumentError as error:
+        raise DocumentError(f"{path.name}, page {number}: cannot be {done}: {error}") from None
 
 
 def open_picture(source: Path | IO[bytes], name: str, frame: int = 1) -> Image:

@@ -54,6 +54,10 @@ class IndexFolderError(GlieError):
 class CorruptIndexError(IndexFolderError):
     """A file of the index is damaged, missing, or written by a newer version."""
 
+    def __init__(self, message: str, fault: str | None = None) -> None:
+        super().__init__(message)
+        self.fault = fault or message  # what is wrong, without the file and what to do
+
 
 class LockedError(IndexFolderError):
     """Another process is writing to the index."""

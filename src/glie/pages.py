@@ -19,6 +19,7 @@ Floats = npt.NDArray[np.float32]
 
 # Real encoders write float16 or bfloat16, whose rounding leaves norms of 0.996 to 1.004.
 NORM_TOLERANCE = 0.01
+MAX_ID = 10_000  # characters: longer than any path, short enough for a message
 
 
 def to_numpy(array: Any) -> npt.NDArray[Any]:
@@ -212,9 +213,13 @@ def _checked_ids(ids: Sequence[str] | None, count: int, kind: str) -> list[str]:
 
 
 def check_id(name: object, what: str) -> None:
-    """An id is a string that has characters and can be written as UTF-8."""
+    """An id is a string that has characters, not too many, and can be written as UTF-8."""
     if not isinstance(name, str) or not name:
         raise IdError(f"{what}: expected a non-empty string, found {name!r}")
+    if len(name) > MAX_ID:
+        raise IdError(
+            f"{what}: {len(name):,} characters ({name!r:.40}...), at most {MAX_ID:,} are stored"
+        )
     try:
         name.encode()
     except UnicodeEncodeError:

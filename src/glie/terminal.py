@@ -17,7 +17,7 @@ import rich.progress
 import rich.table
 import rich.text
 
-from glie.wording import count
+from glie.wording import count, listing
 
 if TYPE_CHECKING:
     import glie
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from glie.evaluation.light_colpali import TuneStep
     from glie.evaluation.tables import Table
     from glie.geometry import CorpusGeometry, Spread
+    from glie.index.health import Health, Repair
     from glie.ingest import Report, Step
     from glie.training.fit import FitStep
 
@@ -361,6 +362,40 @@ def print_weight(facts: glie.IndexInfo) -> None:
     above = above_budget(facts)
     if above:
         print(above)
+
+
+def print_health(path: Path, health: Health) -> None:
+    """What is damaged, a line a file."""
+    read = f"{count(health.files, 'file')}, {size(health.bytes)} read"
+    if health.whole:
+        print(f"{path}: whole: {count(health.pages, 'page')}, {read}")
+        return
+    print(f"{path}: {count(len(health.damage), 'fault')}; {read}")
+    for damage in health.damage:
+        concerned = list(damage.pages)
+        if damage.unnamed:
+            concerned.insert(5, f"and {damage.unnamed:,} whose names cannot be read")
+        pages = f": {listing(concerned)}" if concerned else ""
+        number = len(damage.pages) + damage.unnamed
+        costs = {
+            "pages": f"{count(number, 'page')} lost{pages}",
+            "pictures": f"{count(number, 'picture')} lost{pages}",
+            "deletions": f"all {count(number, 'page')} are kept{pages}",
+            "codec": "no page can be read; put the codec's own files back",
+            "nothing": f"nothing is lost{pages}",
+        }
+        print(f"{damage}; {costs[damage.loss]}")
+    if not any(damage.loss == "codec" for damage in health.damage):
+        print(f"whole: {count(health.pages, 'page')}, which `glie verify --repair` keeps")
+
+
+def print_repair(path: Path, repair: Repair) -> None:
+    state = "whole" if repair.after.whole else "still damaged"
+    print(f"repaired: the index is {state} and holds {count(repair.after.pages, 'page')}")
+    if repair.set_aside:
+        print(f"set aside, to look at or delete: {listing(repair.set_aside)} in {path}")
+    if repair.before.pages_lost:
+        print("what is lost: `glie delete` the rest of these documents, and `glie add` them again")
 
 
 def above_budget(facts: glie.IndexInfo) -> str | None:

@@ -3,85 +3,55 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tools.faults import fail_disks, kill_saves, kill_writers
 
 import glie
 from glie.index import folder
+from tests.codec.networks import random_codec
 from tests.conftest import make_arrays, unit
 
-# Adds, deletes and compacts without end; says each state on standard output once it is committed.
-CHANGES = """
-import sys
-import numpy as np
-import glie
-index = glie.Index.open(sys.argv[1])
-rng = np.random.default_rng(int(sys.argv[2]))
-step = 0
-while True:
-    step += 1
-    arrays = [rng.normal(size=(4, 8)) for _ in range(3)]
-    ids = [f"{sys.argv[2]}-{step}-{i}" for i in range(3)]
-    index.add(glie.Pages(arrays, ids=ids, normalize=True))
-    print(f"add {step}", flush=True)
-    index.delete([ids[1]])
-    print(f"delete {step}", flush=True)
-    if step % 4 == 0:
-        index.compact()
-"""
+
+def test_killed_writers_lose_nothing(tmp_path: Path) -> None:
+    """Hundreds are killed by tools/faults.py."""
+    assert kill_writers(tmp_path, 10, seed=0) == 10
 
 
-def expected_ids(run: int, lines: list[str]) -> list[str]:
-    ids: list[str] = []
-    for line in lines:
-        verb, step = line.split()
-        if verb == "add":
-            ids += [f"{run}-{step}-{i}" for i in range(3)]
-        else:
-            ids.remove(f"{run}-{step}-1")
-    return ids
+def test_a_killed_save_leaves_one_codec_or_the_other(tmp_path: Path) -> None:
+    assert kill_saves(tmp_path, 3, seed=0) == 3
 
 
-def next_states(run: int, lines: list[str]) -> list[list[str]]:
-    """What the index may hold: what was said, or one step more (committed, not yet said)."""
-    steps = len(lines) // 2
-    follow = f"delete {steps + 1}" if len(lines) % 2 else f"add {steps + 1}"
-    return [expected_ids(run, lines), expected_ids(run, [*lines, follow])]
+def test_a_save_killed_between_its_renames_is_finished_by_the_reader(tmp_path: Path) -> None:
+    """New weights have their name, the settings that name them not yet."""
+    one, two = (random_codec(16, seed) for seed in (0, 1))
+    one.save(tmp_path / "c")
+    before = (tmp_path / "c" / "config.json").read_bytes()
+    two.save(tmp_path / "c")
+    (tmp_path / "c" / "config.json").rename(tmp_path / "c" / "config.json.new")
+    (tmp_path / "c" / "config.json").write_bytes(before)
+    assert glie.Codec.load(tmp_path / "c").same_as(two)
 
 
-def test_killed_processes_lose_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "killed.glie"
-    glie.Index.create(path, glie.Codec(k=2))
-    rng = np.random.default_rng(0)
-    kept: list[str] = []
-    for run in range(12):
-        process = subprocess.Popen(
-            [sys.executable, "-c", CHANGES, str(path), str(run)],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stdout is not None
-        first = process.stdout.readline()  # it has started, whatever that took
-        time.sleep(float(rng.uniform(0, 0.25)))
-        process.send_signal(signal.SIGKILL)
-        lines = [first.strip(), *process.stdout.read().split("\n")]
-        process.wait()
-        process.stdout.close()
-        lines = [line for line in lines if len(line.split()) == 2]
-        index = glie.Index.open(path)
-        index.verify()
-        new = index.ids[len(kept) :]
-        assert index.ids[: len(kept)] == kept
-        assert new in next_states(run, lines)
-        kept = index.ids
-    index.compact()
-    assert len(list((path / "segments").iterdir())) == index.info().segments
+def test_every_failure_of_the_disk_leaves_the_last_state(tmp_path: Path) -> None:
+    """Each write, fsync, rename, removal and new folder of each change fails once."""
+    assert fail_disks(tmp_path, every_fault=False) >= 60
+
+
+def test_the_harness_notices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A manifest that is written in place, not renamed into it, is lost with its disk."""
+
+    def in_place(self: folder.Folder, manifest: folder.Manifest) -> None:
+        try:
+            folder.write_durably(self.path / "manifest.json", manifest.to_json().encode())
+        except OSError as error:
+            raise glie.IndexFolderError(str(error)) from None
+
+    monkeypatch.setattr(folder.Folder, "commit", in_place)
+    with pytest.raises((AssertionError, glie.CorruptIndexError)):
+        fail_disks(tmp_path, every_fault=False)
 
 
 def test_a_disk_that_fails_after_the_commit_loses_nothing(

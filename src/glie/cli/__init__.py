@@ -25,6 +25,7 @@ VERBS = (
     indexes.compact,
     indexes.shrink,
     indexes.info,
+    indexes.verify,
     engines.export,
     fit.fit,
     measure.evaluate,

@@ -30,7 +30,9 @@ from glie.terminal import (
     errors,
     fail,
     output,
+    print_health,
     print_json,
+    print_repair,
     print_report,
     print_weight,
     progress_bar,
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from glie.engines import Collection, Engine
     from glie.ingest import Report
 
+DAMAGED = 1  # the exit code of a check that found damage
 DONE_WITH_PROBLEMS = 3  # the exit code when some files could not be read
 BYTES_PER_PAGE = 520  # unless told
 
@@ -324,6 +327,48 @@ def compact(index_path: IndexPath, as_json: Json = False) -> None:
         print_json({"pages": after.pages, "bytes_before": before.bytes, "bytes": after.bytes})
     else:
         print(f"{size(before.bytes)} before, {size(after.bytes)} now")
+
+
+def verify(
+    index_path: IndexPath,
+    repair: Annotated[
+        bool,
+        typer.Option(
+            "--repair",
+            help="Keep what is whole: commit a new state of it, and set damaged files aside.",
+        ),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Check every byte of an index, and say what is damaged and which pages that concerns.
+
+    The exit code is 1 when something is damaged and was not repaired.
+
+    glie verify reports.glie --repair
+    """
+    done = glie.Index.repair(index_path) if repair else None
+    found = done.before if done else glie.Index.examine(index_path)
+    after = done.after if done else found
+    if as_json:
+        print_json(
+            {
+                "index": str(index_path),
+                "whole": after.whole,
+                "files": found.files,
+                "bytes": found.bytes,
+                "pages": after.pages,
+                "pages_lost": found.pages_lost,
+                "damage": [dataclasses.asdict(damage) for damage in found.damage],
+                "repaired": repair and not found.whole,
+                "set_aside": list(done.set_aside) if done else [],
+            }
+        )
+    else:
+        print_health(index_path, found)
+        if done and not found.whole:
+            print_repair(index_path, done)
+    if not after.whole:
+        raise typer.Exit(DAMAGED)
 
 
 def shrink(

@@ -44,10 +44,10 @@ def to_files(codec: Codec) -> dict[str, bytes]:
     """The contents of the files that a codec is saved as."""
     settings: dict[str, Any] = {"format": FORMAT, "version": VERSION, **settings_of(codec)}
     if codec.codebook is not None and codec.codebook.digest != _shipped_digest():
-        return {CONFIG: _json(settings), CODEBOOK: codec.codebook.to_bytes()}
+        return {CONFIG: _checked_json(settings), CODEBOOK: codec.codebook.to_bytes()}
     fitted = codec.fitted
     if fitted is None:
-        return {CONFIG: _json(settings)}
+        return {CONFIG: _checked_json(settings)}
     from safetensors.numpy import save
 
     weights = save(fitted.tensors())
@@ -59,7 +59,7 @@ def to_files(codec: Codec) -> dict[str, bytes]:
         "budgets": [vars(budget) for budget in fitted.budgets],
         "notes": fitted.notes,
     }
-    return {CONFIG: _json(settings), WEIGHTS: weights}
+    return {CONFIG: _checked_json(settings), WEIGHTS: weights}
 
 
 def from_files(files: Mapping[str, bytes], place: str) -> Codec:
@@ -75,6 +75,19 @@ def from_files(files: Mapping[str, bytes], place: str) -> Codec:
         raise CodecError(
             f"{place}: a codec of version {found[1]!r}, this glie reads {VERSION}; upgrade glie"
         )
+    expected = settings.pop("checksum", None)  # what is written by hand has none
+    digest = _digest({"format": FORMAT, "version": VERSION, **settings})
+    codec = _described(settings, files, place)
+    if expected not in (None, digest):
+        raise CodecError(
+            f"{place}: damaged: {CONFIG} does not match its checksum; restore it, or take the key "
+            "`checksum` out of it if it was changed on purpose"
+        )
+    return codec
+
+
+def _described(settings: dict[str, Any], files: Mapping[str, bytes], place: str) -> Codec:
+    """The codec of these settings, which are used up."""
     try:
         if "codebook" in settings:
             book = _codebook(files, settings.pop("codebook"), place)
@@ -197,7 +210,16 @@ def load(folder: Path) -> Codec:
     if CONFIG not in files:
         what = f"not a codec (no {CONFIG})" if folder.exists() else "no such folder"
         raise CodecError(f"{folder}: {what}; `glie fit` makes one")
-    return from_files(files, str(folder))
+    try:
+        return from_files(files, str(folder))
+    except CodecError:
+        # a save in place of this codec may have been killed between its last two renames
+        try:
+            files[CONFIG] = (folder / f"{CONFIG}.new").read_bytes()
+            return from_files(files, str(folder))
+        except (CodecError, OSError):
+            pass
+        raise
 
 
 def write_card(codec: Codec, folder: Path, name: str | None = None) -> None:
@@ -251,3 +273,12 @@ def _hub() -> Any:
 
 def _json(settings: Mapping[str, Any]) -> bytes:
     return json.dumps(settings, indent=1, ensure_ascii=False).encode()
+
+
+def _checked_json(settings: Mapping[str, Any]) -> bytes:
+    return _json({**settings, "checksum": _digest(settings)})
+
+
+def _digest(settings: Mapping[str, Any]) -> str:
+    canonical = json.dumps(settings, sort_keys=True, separators=(",", ":"))
+    return f"{xxhash.xxh3_64_intdigest(canonical.encode()):016x}"

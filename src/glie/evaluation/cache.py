@@ -95,10 +95,13 @@ class Journal:
             lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
             for line in lines:
                 try:
-                    entry = Entry(**json.loads(line))
+                    values = json.loads(line)
+                    if values.pop("line") != _digest(_canonical(values)):
+                        break
+                    entry = Entry(**values)
                     if entry.pages:
                         _checked_bytes(self._place(), entry.bytes, entry.checksum)
-                except (ValueError, TypeError, GlieError):
+                except (ValueError, TypeError, KeyError, AttributeError, RecursionError, GlieError):
                     break  # from here on, pages are encoded again
                 self.entries.append(entry)
             self._write(b"".join(map(self._line, self.entries)), "wb")
@@ -116,7 +119,8 @@ class Journal:
         return _shard_file(self.folder, sum(bool(entry.pages) for entry in self.entries))
 
     def _line(self, entry: Entry) -> bytes:
-        return json.dumps(dataclasses.asdict(entry)).encode() + b"\n"
+        values = dataclasses.asdict(entry)
+        return json.dumps({**values, "line": _digest(_canonical(values))}).encode() + b"\n"
 
     def _write(self, data: bytes, mode: str) -> None:
         with open(self.folder / JOURNAL, mode) as file:
@@ -206,13 +210,14 @@ def _read(folder: Path, warnings: Sequence[str] | None = None) -> tuple[Encoded,
         return _described(folder, body, warnings), str(body["key"])
     except DatasetError:  # of another file
         raise
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise _damaged(path, f"it does not describe cached vectors ({error})") from None
 
 
 def _described(folder: Path, body: dict[str, Any], warnings: Sequence[str] | None) -> Encoded:
     entry = encoder_entry(body["encoder"])
-    assert entry is not None
+    if entry is None:
+        raise ValueError("no encoder")
     lengths = np.array([length for _, length in body["pages"]], dtype=np.int64)
     shards, dim = body["shards"], int(body["dim"])
     counts = tuple(int(shard["pages"]) for shard in shards)
@@ -238,9 +243,15 @@ def _described(folder: Path, body: dict[str, Any], warnings: Sequence[str] | Non
 
     if sum(counts) != len(lengths) or not counts:
         raise ValueError("its shards are not those of its pages")
+    if min(counts) < 1 or lengths.min() < 1 or dim < 1:
+        raise ValueError("it counts nothing where something should be")
     for number in range(len(counts)):  # a missing file is told now, not after an hour
-        if not _shard_file(folder, number).exists():
-            raise _damaged(_shard_file(folder, number), "it is missing")
+        path = _shard_file(folder, number)
+        if not path.exists():
+            raise _damaged(path, "it is missing")
+        rows = sum(lengths[firsts[number] : firsts[number + 1]].tolist())
+        if rows * dim * 2 > path.stat().st_size:  # before anything is made for so many
+            raise _damaged(path, f"it is too small for {rows} vectors of {dim} numbers")
     questions = vectors(folder / QUESTIONS, asked, None)
     if len(questions.offsets) - 1 != len(asked["ids"]):
         raise ValueError(f"its questions are not those of {QUESTIONS}")

@@ -39,7 +39,9 @@ from glie.errors import (
 from glie.index.format import VERSION, checksum, damaged
 
 MANIFEST = "manifest.json"
+COPY = "manifest.copy"  # of the manifest, for a repair: it alone says what the files are
 SEGMENTS = "segments"
+ASIDE = "damaged"  # what a repair could not read; no part of the index
 CODEC = "codec"
 DOCUMENTS = "documents"  # that were uploaded to the index
 LOCK = "lock"
@@ -47,6 +49,10 @@ WRITER = "writer.json"
 FORMAT = "glie-index"
 OWN_FILE = re.compile(r"\d{8,}\.(seg|img|del|sig|fnd)")
 WITH_FINDER = 2  # the version of a manifest that names one
+
+
+class NewerVersionError(CorruptIndexError):
+    """A manifest of another version: there is nothing to repair."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,13 +99,15 @@ class Manifest:
         return json.dumps({**body, "checksum": _digest(body)}, indent=1, ensure_ascii=False)
 
     @classmethod
-    def read(cls, folder: Path) -> Manifest:
-        path = folder / MANIFEST
+    def read(cls, folder: Path, file: str = MANIFEST) -> Manifest:
+        path = folder / file
         try:
             body = json.loads(path.read_bytes())
             found = body.pop("checksum")
             name, version = body.pop("format"), body.pop("version")
         except FileNotFoundError:
+            if (folder / COPY).exists() and file == MANIFEST:
+                raise damaged(path, "the file is missing") from None
             what = "is not an index (no manifest.json)" if folder.exists() else "does not exist"
             raise IndexFolderError(
                 f"{folder}: {what}; make one with Index.create or `glie index DOCUMENTS --to NAME`"
@@ -113,19 +121,19 @@ class Manifest:
         if name != FORMAT:
             raise damaged(path, f"format {name!r}, expected {FORMAT!r}")
         if version not in (VERSION, WITH_FINDER):
-            raise CorruptIndexError(
+            raise NewerVersionError(
                 f"{path}: written in format version {version!r}, this glie reads {VERSION} and "
                 f"{WITH_FINDER}; upgrade glie"
             )
-        if found != _digest({"format": name, "version": version, **body}):
-            raise damaged(path, "it does not match its checksum")
         try:
+            if found != _digest({"format": name, "version": version, **body}):
+                raise damaged(path, "it does not match its checksum")
             segments = tuple(SegmentEntry(**entry) for entry in body.pop("segments"))
             finder = body.pop("finder", None)
             finder = None if finder is None else FinderEntry(**finder)
             manifest = cls(**body, segments=segments, finder=finder)
             manifest.check()
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, UnicodeEncodeError) as error:
             raise damaged(path, str(error)) from None
         return manifest
 
@@ -137,6 +145,8 @@ class Manifest:
             numbers += [entry.number, entry.pages, entry.checksum, entry.deleted]
             files = entry.images, entry.tombstones, entry.signatures
             numbers += [n for n in files if n is not None]
+            if entry.deleted and entry.tombstones is None:
+                raise TypeError(f"{entry.deleted} deleted pages, and no file that says which")
             if (entry.signatures is None) != (self.finder is None):
                 raise TypeError("expected signatures of all segments and a finder, or of none")
         numbers += [] if self.finder is None else dataclasses.astuple(self.finder)
@@ -186,7 +196,7 @@ class Folder:
                 "another name"
             )
         # what an interrupted creation leaves does not count
-        leftovers = {SEGMENTS, LOCK, WRITER, MANIFEST + ".new"}
+        leftovers = {SEGMENTS, LOCK, WRITER, MANIFEST + ".new", COPY + ".new"}
         if (self.path / SEGMENTS).is_dir() and (self.path / LOCK).exists():
             leftovers.add(CODEC)  # which alone may be someone's saved codec
         if self.path.exists() and any(p.name not in leftovers for p in self.path.iterdir()):
@@ -274,10 +284,10 @@ class Folder:
 
     def commit(self, manifest: Manifest) -> None:
         """Make a state the current one: write beside, wait for the disk, rename over."""
-        new = self.path / (MANIFEST + ".new")
+        new, data = self.path / (MANIFEST + ".new"), manifest.to_json().encode()
         try:
             _sync(self.path / SEGMENTS)
-            write_durably(new, manifest.to_json().encode())
+            write_durably(new, data)
             new.replace(self.path / MANIFEST)
         except OSError as error:
             raise IndexFolderError(
@@ -291,10 +301,14 @@ class Folder:
                 f"{self.path}: changed, but the disk did not confirm it: {error.strerror}; a power "
                 "cut now may undo the change"
             ) from None
+        with contextlib.suppress(OSError):  # nothing depends on it while the first is whole
+            copy = self.path / (COPY + ".new")
+            copy.write_bytes(data)
+            copy.replace(self.path / COPY)
 
-    def remove_strays(self, manifest: Manifest) -> None:
-        """Delete the files that the manifest does not name: superseded, or never committed."""
-        named = {
+    def named(self, manifest: Manifest) -> set[str]:
+        """The names of the files in `segments/` that are part of a state."""
+        names = {
             self.file(number, kind).name
             for entry in manifest.segments
             for number, kind in (
@@ -306,17 +320,27 @@ class Folder:
             if number is not None
         }
         if manifest.finder is not None:
-            named.add(self.file(manifest.finder.number, "fnd").name)
-        (self.path / SEGMENTS).mkdir(exist_ok=True)  # a copy may have lost the empty folder
-        for path in (self.path / SEGMENTS).iterdir():
-            if OWN_FILE.fullmatch(path.name) and path.name not in named:
-                # some systems refuse while a reader maps it; the next writer tries again
-                with contextlib.suppress(OSError):
-                    path.unlink()
+            names.add(self.file(manifest.finder.number, "fnd").name)
+        return names
+
+    def strays(self, manifest: Manifest) -> list[str]:
+        """The names of our files there that are not: superseded, or never committed."""
+        named, found = self.named(manifest), list[str]()
+        with contextlib.suppress(OSError):  # what cannot be listed cannot be in the way
+            (self.path / SEGMENTS).mkdir(exist_ok=True)  # a copy may have lost the empty folder
+            found = [path.name for path in (self.path / SEGMENTS).iterdir()]
+        return [name for name in found if OWN_FILE.fullmatch(name) and name not in named]
+
+    def remove_strays(self, manifest: Manifest) -> None:
+        """Delete them."""
+        for name in self.strays(manifest):
+            # some systems refuse while a reader maps it; the next writer tries again
+            with contextlib.suppress(OSError):
+                (self.path / SEGMENTS / name).unlink()
 
     def size(self) -> int:
-        """Bytes of all files in the folder."""
-        return _size(self.path)
+        """Bytes of all files in the folder but those that a repair has set aside."""
+        return _size(self.path) - _size(self.path / ASIDE)
 
     def codec_size(self) -> int:
         """Of these, the bytes of a fitted codec."""

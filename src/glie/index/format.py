@@ -199,6 +199,8 @@ class Segment:
             raise damaged(path, f"norms, counts and lengths of {norm}, {count} and {length} bytes")
         if not pages or not k or not dim or not per_block:
             raise damaged(path, "the header has a zero where a size should be")
+        if per_block > max(RECORDS_PER_BLOCK.values()):  # a block is inflated as a whole
+            raise damaged(path, f"{per_block} records a block")
         self.dtype = next(name for name, number in TYPES.items() if number == kind)
         self.pages, self.k, self.dim = int(pages), int(k), int(dim)
         self.per_block = int(per_block)
@@ -304,18 +306,49 @@ class Segment:
 
     def _inflated(self, block: int) -> list[bytes]:
         start, end = int(self._table[block]), int(self._table[block + 1])
+        return self._lines(block, self._records[start:end].tobytes())[0]
+
+    def _lines(self, block: int, data: bytes) -> tuple[list[bytes], int]:
+        """The lines of the block of records that these bytes begin with, and how long it is."""
         expected = min(self.per_block, self.pages - block * self.per_block)
+        stream = zlib.decompressobj()
         try:
             # bounded, whatever the stream claims to hold
-            text = zlib.decompressobj().decompress(
-                self._records[start:end].tobytes(), expected * MAX_RECORD_BYTES
-            )
+            text = stream.decompress(data, expected * MAX_RECORD_BYTES)
         except zlib.error as error:
             raise damaged(self.path, f"record block {block} cannot be read: {error}") from None
         lines = text.split(b"\n")
-        if len(lines) != expected + 1 or lines[-1]:
+        if not stream.eof or len(lines) != expected + 1 or lines[-1]:
             raise damaged(self.path, f"record block {block} does not hold {expected} records")
-        return lines[:-1]
+        return lines[:-1], len(data) - len(stream.unused_data)
+
+    def whole_lines(self) -> list[bytes | None]:
+        """The stored line of each page, None where it is damaged. A block of records has a
+        checksum of its own, zlib's, so a damaged one takes no other with it, and where a block
+        ends the next begins, whatever became of the table."""
+        start, end = self._places["records"]
+        records = self._data[start:end].tobytes()
+        try:
+            table: list[int] | None = self._table.tolist()
+        except CorruptIndexError:
+            table = None
+        lines: list[bytes | None] = []
+        at: int | None = 0
+        for first in range(0, self.pages, self.per_block):
+            block = first // self.per_block
+            at = at if table is None else table[block]
+            try:
+                if at is None:
+                    raise damaged(self.path, "nobody knows where the block begins")
+                found, length = self._lines(block, records[at:])
+                for line in found:
+                    self._parsed(line)
+                lines += found
+                at += length
+            except CorruptIndexError:
+                lines += [None] * min(self.per_block, self.pages - first)
+                at = None
+        return lines
 
     def _parsed(self, line: bytes) -> tuple[str, dict[str, Any]]:
         try:
@@ -388,11 +421,16 @@ class Images:
             raise damaged(path, f"{len(data)} bytes long, its table says otherwise")
 
     def image(self, row: int) -> bytes | None:
-        start, end = (self._first + int(at) for at in self._table[row : row + 2, 0])
-        blob = self._data[start:end].tobytes()
-        if checksum(blob) != int(self._table[row, 1]):
+        if not self.is_whole(row):
             raise damaged(self.path, f"image {row} does not match its checksum")
-        return blob or None
+        return self._blob(row).tobytes() or None
+
+    def is_whole(self, row: int) -> bool:
+        return checksum(self._blob(row)) == int(self._table[row, 1])
+
+    def _blob(self, row: int) -> npt.NDArray[np.uint8]:
+        start, end = (self._first + int(at) for at in self._table[row : row + 2, 0])
+        return self._data[start:end]
 
 
 def signature_bytes(signatures: Signatures, segment: int, finder: int) -> bytes:
@@ -447,7 +485,9 @@ class SignatureFile:
 
 def damaged(path: Path, what: str) -> CorruptIndexError:
     return CorruptIndexError(
-        f"{path}: damaged: {what}; restore the file from a backup, or index the documents again"
+        f"{path}: damaged: {what}; restore the file from a backup, or keep what is whole with "
+        "`glie verify --repair`",
+        what,
     )
 
 

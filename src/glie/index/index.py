@@ -19,11 +19,12 @@ from glie.codec.codec import Codec
 from glie.codec.codes import Codes
 from glie.codec.fitted import encoder_entry
 from glie.codec.shrink import shrunk, smaller
-from glie.errors import IdError, IndexFolderError, InputError, VectorError
+from glie.errors import CorruptIndexError, IdError, IndexFolderError, InputError, VectorError
 from glie.hot import HotPages, read_back
-from glie.index import signing
+from glie.index import health, signing
 from glie.index.folder import Folder, Manifest
-from glie.index.format import StoredCodes, tombstone_bytes
+from glie.index.format import StoredCodes, damaged, tombstone_bytes
+from glie.index.health import Health, Repair
 from glie.index.snapshot import Snapshot, distinct
 from glie.index.writer import (
     PAGES_PER_STEP,
@@ -378,7 +379,7 @@ class Index:
         index that was made without a finder its own."""
         with self._change() as state:
             large = len(self) >= signing.FINDER_PAGES
-            misfit = large == (state.manifest.finder is None)
+            misfit = large != state.has_finder() or state.finder_fault is not None
             deleted = any(entry.deleted for entry in state.manifest.segments)
             if len(state.segments) < 2 and not deleted and not misfit:
                 return
@@ -467,7 +468,7 @@ class Index:
         allowed = state.allowed(ids, where)
         if exact is None:
             pages = len(state) if allowed is None else int(np.count_nonzero(allowed))
-            exact = state.manifest.finder is None or pages < signing.FINDER_PAGES
+            exact = pages < signing.FINDER_PAGES or not state.has_finder()
 
         def first_stage(count: int) -> Ranking:
             if exact or not state.segments:
@@ -489,18 +490,28 @@ class Index:
             state.hot = HotPages(self.codec.regenerate)
         return read_back(self.codec, state.hot)
 
-    def verify(self) -> None:
-        """Read every byte and check it; raises CorruptIndexError at the first that is wrong."""
-        state = Snapshot.latest(self._folder)
-        for segment, images in zip(state.segments, state.images, strict=True):
-            _ = segment.codes
-            for _record in segment.records():
-                pass
-            for row in range(segment.pages if images else 0):
-                assert images is not None
-                images.image(row)
-        if state.manifest.finder is not None:
-            _ = state.signed
+    def verify(self) -> Health:
+        """Read every byte and check it; raises CorruptIndexError when something is damaged.
+        `Index.examine` tells all that is, of an index that cannot be opened too."""
+        found = health.examine(self._folder)
+        if found.whole:
+            return found
+        first, *others = found.damage
+        error = damaged(self.path / first.file, first.what)
+        if others:
+            more = f"{error}; and there are {len(others)} more faults, which `glie verify` lists"
+            error = CorruptIndexError(more, first.what)
+        raise error
+
+    @staticmethod
+    def examine(path: str | os.PathLike[str]) -> Health:
+        """Every file checked: what is damaged, and which pages that concerns."""
+        return health.examine(Folder(path))
+
+    @staticmethod
+    def repair(path: str | os.PathLike[str]) -> Repair:
+        """Commit a state of all that is whole; damaged files are set aside, in `damaged/`."""
+        return health.repair(Folder(path))
 
     def _live_ids(self, state: Snapshot) -> set[str]:
         """The ids in use, kept from one addition to the next: reading them takes a moment."""
@@ -554,7 +565,7 @@ class Index:
         finder = state.manifest.finder if entries else None
         if writer.entries:
             finder, entries = signing.with_signatures(
-                self._folder, entries, finder, lambda: state.finder, writer.take_number
+                self._folder, entries, finder, state.stored_finder, writer.take_number
             )
         settled = codec is not None and codec is not self.codec
         manifest = dataclasses.replace(

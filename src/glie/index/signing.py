@@ -56,23 +56,23 @@ def with_signatures(
     folder: Folder,
     entries: Sequence[SegmentEntry],
     had: FinderEntry | None,
-    current: Callable[[], Finder],
+    finder: Finder | None,
     take_number: Callable[[], int],
 ) -> tuple[FinderEntry | None, list[SegmentEntry]]:
     """The segments of an index, all with signatures if there are enough pages, and the finder that
-    wrote these: the current one, unless there is none yet or the index has outgrown it."""
+    wrote these: the one it had, unless there is none that can be read or it is outgrown."""
+    if finder is None:
+        had, entries = None, [dataclasses.replace(entry, signatures=None) for entry in entries]
     live = sum(entry.pages - entry.deleted for entry in entries)
     if live < FINDER_PAGES and all(entry.signatures is None for entry in entries):
         return None, list(entries)
     segments = [Segment(folder.file(entry.number, "seg")) for entry in entries]
-    if had is None or live >= REFIT * had.pages:
+    if had is None or finder is None or live >= REFIT * had.pages:
         finder = fit_finder(segments)
         data = finder.to_bytes()
         had = FinderEntry(take_number(), checksum(data), live)
         folder.write(had.number, "fnd", data)
         entries = [dataclasses.replace(entry, signatures=None) for entry in entries]
-    else:
-        finder = current()
     signed = []
     for entry, segment in zip(entries, segments, strict=True):
         number = entry.signatures

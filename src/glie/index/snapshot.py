@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from glie.codec.codes import Codes
-from glie.errors import IdError, InputError
+from glie.errors import CorruptIndexError, IdError, IndexFolderError, InputError
 from glie.finder import Finder
 from glie.hot import HotPages
-from glie.index.folder import Folder, Manifest
+from glie.index.folder import FinderEntry, Folder, Manifest, SegmentEntry
 from glie.index.format import (
     Images,
     Segment,
@@ -46,29 +46,11 @@ class Snapshot:
         # a segment never changes, so what the state before has opened and checked is taken over
         known = {} if before is None else {s.checksum: s for s in before.segments}
         self.segments: list[Segment] = [
-            known.get(entry.checksum) or Segment(folder.file(entry.number, "seg"))
+            open_segment(folder, manifest, entry, known.get(entry.checksum))
             for entry in manifest.segments
         ]
-        self.images = [
-            None if e.images is None else Images(folder.file(e.images, "img"))
-            for e in manifest.segments
-        ]
-        self.deleted = [
-            np.zeros(e.pages, bool)
-            if e.tombstones is None
-            else read_tombstones(folder.file(e.tombstones, "del"))
-            for e in manifest.segments
-        ]
-        for entry, segment, images, deleted in zip(
-            manifest.segments, self.segments, self.images, self.deleted, strict=True
-        ):
-            sizes = {segment.pages, len(deleted), images.pages if images else entry.pages}
-            if sizes != {entry.pages} or entry.checksum != segment.checksum:
-                raise damaged(segment.path, "it is not the file that the manifest names")
-            if (segment.k, segment.dim) != (manifest.codec.get("k"), manifest.dim):
-                raise damaged(segment.path, f"its codes are {segment.k} x {segment.dim}")
-            if segment.dtype != manifest.codec.get("dtype", BFLOAT16):
-                raise damaged(segment.path, f"its codes are stored in {segment.dtype}")
+        self.images = [open_images(folder, entry) for entry in manifest.segments]
+        self.deleted = [read_deleted(folder, entry) for entry in manifest.segments]
         self._open_finder(folder, before)
         self.bounds = np.cumsum([0] + [s.pages for s in self.segments], dtype=np.int64)
         self.hot: HotPages | None = None  # regenerated pages, by their positions here
@@ -77,53 +59,85 @@ class Snapshot:
         ] = {}  # the last restrictions by metadata that were asked for
 
     def _open_finder(self, folder: Folder, before: Snapshot | None) -> None:
-        """Map its file and the signatures: a writer may replace them later."""
+        """Map its file and the signatures: a writer may replace them later. Both are made of the
+        codes, so an index with damaged ones is read like one without."""
         entry, self.signature_files = self.manifest.finder, list[SignatureFile]()
+        self.finder_fault: str | None = None
         if entry is None:
             return
-        self.finder_path = folder.file(entry.number, "fnd")
-        self._finder_data = map_file(self.finder_path)
         known = {} if before is None else {file.checksum: file for file in before.signature_files}
-        for segment, named in zip(self.segments, self.manifest.segments, strict=True):
-            assert named.signatures is not None  # or the manifest was refused
-            file = SignatureFile(folder.file(named.signatures, "sig"))
-            if (file.segment, file.finder) != (segment.checksum, entry.checksum):
-                raise damaged(file.path, "it is not of the segment and the finder it is named with")
-            if (file.pages, file.k) != (segment.pages, segment.k):
-                raise damaged(file.path, f"it is of {file.pages} pages, expected {segment.pages}")
-            self.signature_files.append(known.get(file.checksum, file))
-        if before is not None and before.manifest.finder == entry and "finder" in vars(before):
-            self.finder = before.finder  # read and checked already
+        try:
+            self.finder_path = folder.file(entry.number, "fnd")
+            self._finder_data = map_file(self.finder_path)
+            for segment, named in zip(self.segments, self.manifest.segments, strict=True):
+                assert named.signatures is not None  # or the manifest was refused
+                file = open_signatures(folder.file(named.signatures, "sig"), segment, entry)
+                self.signature_files.append(known.get(file.checksum, file))
+        except FileNotFoundError as error:
+            if Manifest.read(folder.path) != self.manifest:  # a writer was faster
+                raise
+            self.finder_fault = str(damaged(Path(str(error.filename)), "the file is missing"))
+        except IndexFolderError as error:
+            self.finder_fault = str(error)
+        if self.finder_fault is not None:
+            self.signature_files = []
+        elif before is not None and before.manifest.finder == entry and vars(before).get("_finder"):
+            self._finder = before._finder  # read and checked already
+
+    @functools.cached_property
+    def _finder(self) -> Finder | None:
+        """The stored one, checked the first time; None where there is none to trust."""
+        entry = self.manifest.finder
+        if entry is None or self.finder_fault is not None:
+            return None
+        try:
+            return read_finder(self.finder_path, self._finder_data, entry, self.manifest.dim)
+        except CorruptIndexError as error:
+            self.finder_fault = str(error)
+            return None
+
+    @functools.cached_property
+    def _signed(self) -> list[tuple[Signatures, Lists]] | None:
+        """The stored signatures of each segment and its pages by cell, likewise."""
+        if self._finder is None:
+            return None
+        cells = len(self._finder.cells)
+        try:
+            return [(file.signatures, file.lists(cells)) for file in self.signature_files]
+        except CorruptIndexError as error:
+            self.finder_fault = str(error)
+            return None
+
+    @property
+    def stored_finder(self) -> Finder | None:
+        """The finder on disk, unless some file of it is known to be damaged."""
+        return None if self.finder_fault is not None else self._finder
+
+    def has_finder(self) -> bool:
+        """Whether the finder and all signatures are on disk and whole; reads them all."""
+        return self._signed is not None
 
     @functools.cached_property
     def finder(self) -> Finder:
         """The one that is stored or, in an index without, one made now and kept in memory."""
-        entry = self.manifest.finder
-        if entry is None:
-            return fit_finder(self.segments)
-        try:
-            if checksum(self._finder_data) != entry.checksum:
-                raise damaged(self.finder_path, "it is not the finder that the manifest names")
-            finder = Finder.from_bytes(self._finder_data.tobytes(), str(self.finder_path))
-        except InputError as error:
-            raise damaged(self.finder_path, str(error)) from None
-        if finder.dim != self.manifest.dim:
-            raise damaged(self.finder_path, f"it is for vectors of {finder.dim} numbers")
-        return finder
+        if self._signed is not None:
+            assert self._finder is not None
+            return self._finder
+        return fit_finder(self.segments)
 
     @functools.cached_property
     def signed(self) -> list[tuple[Signatures, Lists]]:
         """The signatures of each segment and its pages by cell."""
+        if self._signed is not None:
+            return self._signed
         cells = len(self.finder.cells)
-        if self.manifest.finder is None:
-            made = [sign(segment, self.finder) for segment in self.segments]
-            return [(signatures, lists_of(signatures, cells)) for signatures in made]
-        return [(file.signatures, file.lists(cells)) for file in self.signature_files]
+        made = [sign(segment, self.finder) for segment in self.segments]
+        return [(signatures, lists_of(signatures, cells)) for signatures in made]
 
     @property
     def finder_bytes(self) -> int:
         """What the finder and the signatures take on disk."""
-        if self.manifest.finder is None:
+        if self.manifest.finder is None or self.finder_fault is not None:
             return 0
         sizes = [file.bytes for file in self.signature_files]
         return len(self._finder_data) + sum(sizes)
@@ -246,6 +260,66 @@ class Snapshot:
             self._where.clear()
         self._where[where] = matching
         return matching
+
+
+def open_segment(
+    folder: Folder, manifest: Manifest, entry: SegmentEntry, known: Segment | None = None
+) -> Segment:
+    """The segment that the manifest names, perhaps open already; another file is refused."""
+    segment = known or Segment(folder.file(entry.number, "seg"))
+    if (segment.pages, segment.checksum) != (entry.pages, entry.checksum):
+        raise damaged(segment.path, "it is not the file that the manifest names")
+    if (segment.k, segment.dim) != (manifest.codec.get("k"), manifest.dim):
+        raise damaged(segment.path, f"its codes are {segment.k} x {segment.dim}")
+    if segment.dtype != manifest.codec.get("dtype", BFLOAT16):
+        raise damaged(segment.path, f"its codes are stored in {segment.dtype}")
+    return segment
+
+
+def open_images(folder: Folder, entry: SegmentEntry) -> Images | None:
+    """The pictures of a segment's pages, if there are any."""
+    if entry.images is None:
+        return None
+    images = Images(folder.file(entry.images, "img"))
+    if images.pages != entry.pages:
+        raise damaged(images.path, f"it is of {images.pages} pages, expected {entry.pages}")
+    return images
+
+
+def read_deleted(folder: Folder, entry: SegmentEntry) -> Mask:
+    """Which pages of a segment are deleted: as many as the manifest says."""
+    deleted = np.zeros(entry.pages, bool)
+    if entry.tombstones is not None:
+        path = folder.file(entry.tombstones, "del")
+        deleted = read_tombstones(path)
+        if (len(deleted), int(deleted.sum())) != (entry.pages, entry.deleted):
+            raise damaged(path, "it is not the file that the manifest names")
+    return deleted
+
+
+def open_signatures(path: Path, segment: Segment, finder: FinderEntry) -> SignatureFile:
+    """The signatures of this segment by this finder; others are refused."""
+    file = SignatureFile(path)
+    if (file.segment, file.finder) != (segment.checksum, finder.checksum):
+        raise damaged(path, "it is not of the segment and the finder it is named with")
+    if (file.pages, file.k) != (segment.pages, segment.k):
+        raise damaged(path, f"it is of {file.pages} pages, expected {segment.pages}")
+    return file
+
+
+def read_finder(
+    path: Path, data: npt.NDArray[np.uint8], entry: FinderEntry, dim: int | None
+) -> Finder:
+    """The finder in a file, if it is the one that the manifest names."""
+    if checksum(data) != entry.checksum:
+        raise damaged(path, "it is not the finder that the manifest names")
+    try:
+        finder = Finder.from_bytes(data.tobytes(), str(path))
+    except InputError as error:
+        raise damaged(path, str(error)) from None
+    if finder.dim != dim:
+        raise damaged(path, f"it is for vectors of {finder.dim} numbers")
+    return finder
 
 
 def distinct(ids: Iterable[str]) -> list[str]:

@@ -1,0 +1,374 @@
+"""Whether an index is whole, file by file, and a new state of what is whole.
+
+What is known of an index lies in few places: the manifest and its copy say what the files are, a
+segment holds codes and records of its pages, and only there. So a damaged segment costs pages, a
+damaged picture file pictures, and damaged tombstones bring deleted pages back. The finder and its
+signatures are made of the codes, and made again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from glie.errors import CorruptIndexError, IndexFolderError
+from glie.finder import Finder
+from glie.index.folder import (
+    ASIDE,
+    CODEC,
+    COPY,
+    MANIFEST,
+    OWN_FILE,
+    SEGMENTS,
+    Folder,
+    Manifest,
+    NewerVersionError,
+    SegmentEntry,
+)
+from glie.index.format import Images, Segment, damaged, map_file
+from glie.index.signing import with_signatures
+from glie.index.snapshot import (
+    OPEN_ATTEMPTS,
+    open_images,
+    open_segment,
+    open_signatures,
+    read_deleted,
+    read_finder,
+)
+from glie.index.writer import PAGES_PER_STEP, SegmentWriter
+
+Mask = npt.NDArray[np.bool_]
+
+Loss = Literal["pages", "pictures", "deletions", "codec", "nothing"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Damage:
+    """What is wrong with one file."""
+
+    file: str  # its path in the index folder
+    what: str
+    loss: Loss  # what a repair cannot bring back
+    pages: tuple[str, ...] = ()  # the ids of those concerned, where they can be read
+    unnamed: int = 0  # how many more there are
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.what}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Health:
+    """What became of every file of an index."""
+
+    files: int  # that were read
+    bytes: int
+    pages: int  # that are whole, without deleted ones
+    damage: tuple[Damage, ...]
+
+    @property
+    def whole(self) -> bool:
+        return not self.damage
+
+    @property
+    def pages_lost(self) -> int:
+        """Pages whose codes or records are damaged."""
+        lost = [damage for damage in self.damage if damage.loss == "pages"]
+        return sum(len(damage.pages) + damage.unnamed for damage in lost)
+
+
+@dataclasses.dataclass(frozen=True)
+class Repair:
+    """What a repair found and left."""
+
+    before: Health
+    after: Health
+    set_aside: tuple[str, ...]  # files, in the index folder
+
+
+@dataclasses.dataclass
+class _Part:
+    """What is whole of one segment and the files beside it."""
+
+    entry: SegmentEntry
+    segment: Segment | None
+    keep: Mask  # its pages that are whole and not deleted
+    images: Images | None
+    damage: list[Damage]
+
+    def rows(self) -> Iterator[npt.NDArray[np.int64]]:
+        """Those pages, some at a time."""
+        rows = np.flatnonzero(self.keep)
+        yield from (rows[at : at + PAGES_PER_STEP] for at in range(0, len(rows), PAGES_PER_STEP))
+
+
+@dataclasses.dataclass
+class _Findings:
+    """All that an examination found."""
+
+    manifest: Manifest
+    parts: list[_Part]
+    finder: Finder | None  # if it is whole
+    unsigned: set[int]  # numbers of segments whose signatures are damaged
+    health: Health
+
+
+def examine(folder: Folder) -> Health:
+    """Read every byte of an index and say what is damaged; nothing is changed."""
+    return _findings(folder).health
+
+
+def repair(folder: Folder) -> Repair:
+    """Commit a state of all that is whole. Nothing whole is lost: pages whose codes and records
+    can be read stay, with their order, metadata and pictures, and damaged files are set aside."""
+    Manifest.read(folder.path, _readable_manifest(folder)[0])  # or there is nothing to repair
+    with folder.writing():
+        found = _findings(folder)
+        before = found.health
+        if before.whole:
+            return Repair(before, before, ())
+        for damage in before.damage:
+            if damage.loss == "codec":
+                raise damaged(
+                    folder.path / CODEC, f"{damage.what}; nothing else tells what the codes mean"
+                )
+        try:
+            aside = _set_aside(folder, found)
+            manifest = _mended(folder, found)
+        except OSError as error:
+            raise IndexFolderError(
+                f"{folder.path}: cannot be repaired: {error.strerror}; it is as it was"
+            ) from None
+        folder.commit(manifest)
+        folder.remove_strays(manifest)
+        return Repair(before, examine(folder), aside)
+
+
+def _mended(folder: Folder, found: _Findings) -> Manifest:
+    """The files of a new state, written, and its manifest."""
+    manifest, on_disk = found.manifest, (folder.path / SEGMENTS).glob("*")
+    taken = [int(path.stem) for path in on_disk if OWN_FILE.fullmatch(path.name)]
+    writer = SegmentWriter(folder, max([manifest.next_number, *(n + 1 for n in taken)]))
+    entries: list[SegmentEntry] = []
+    for part in found.parts:
+        if not part.damage:
+            unsigned = part.entry.number in found.unsigned
+            entry = dataclasses.replace(part.entry, signatures=None) if unsigned else part.entry
+            entries.append(entry)
+            continue
+        written = len(writer.entries)
+        if part.segment is not None:
+            lines = part.segment.whole_lines()
+            for rows in part.rows():
+                records = [line for row in rows.tolist() if (line := lines[row]) is not None]
+                pictures = [_picture(part.images, row) for row in rows.tolist()]
+                writer.add(part.segment.codes.take(rows), records, pictures)
+        writer.flush()
+        entries += writer.entries[written:]
+    finder, entries = with_signatures(
+        folder, entries, manifest.finder, found.finder, writer.take_number
+    )
+    return dataclasses.replace(
+        manifest,
+        generation=manifest.generation + 1,
+        next_number=writer.next_number,
+        segments=tuple(entries),
+        finder=finder,
+    )
+
+
+def _picture(images: Images | None, row: int) -> bytes | None:
+    try:
+        return images.image(row) if images else None
+    except CorruptIndexError:
+        return None
+
+
+def _set_aside(folder: Folder, found: _Findings) -> tuple[str, ...]:
+    """Copies of what cannot be read, as far as it is there, before anything is removed; without a
+    manifest to trust, of all that the older one does not name too."""
+    damage = found.health.damage
+    names = [d.file for d in damage if d.loss != "nothing" or d.file == MANIFEST]
+    if MANIFEST in names:
+        names += [f"{SEGMENTS}/{name}" for name in folder.strays(found.manifest)]
+    kept = []
+    for name in names:
+        source, target = folder.path / name, folder.path / ASIDE / Path(name).name
+        while target.exists():
+            target = target.with_name(target.name + "~")
+        if source.is_file():
+            target.parent.mkdir(exist_ok=True)
+            shutil.copyfile(source, target)
+            kept.append(f"{ASIDE}/{target.name}")
+    return tuple(kept)
+
+
+def _readable_manifest(folder: Folder) -> tuple[str, list[Damage]]:
+    """The name of the manifest or, where that is damaged, of its copy."""
+    try:
+        manifest = Manifest.read(folder.path)
+    except NewerVersionError:
+        raise
+    except CorruptIndexError as error:
+        try:
+            copy = Manifest.read(folder.path, COPY)
+        except IndexFolderError:
+            raise error from None
+        what = f"{error.fault}; its copy is of commit {copy.generation}"
+        return COPY, [Damage(MANIFEST, what, "nothing")]
+    try:
+        if (folder.path / COPY).exists():  # what older versions wrote has none
+            copy = Manifest.read(folder.path, COPY)
+            if copy.generation == manifest.generation and copy != manifest:
+                raise damaged(folder.path / COPY, f"it is not that of {MANIFEST}")
+    except CorruptIndexError as error:
+        return MANIFEST, [Damage(COPY, error.fault, "nothing")]
+    return MANIFEST, []
+
+
+def _findings(folder: Folder) -> _Findings:
+    """Everything checked. A writer may replace files meanwhile: then again."""
+    for _ in range(OPEN_ATTEMPTS):
+        name, damage = _readable_manifest(folder)
+        manifest = Manifest.read(folder.path, name)
+        found = _checked(folder, manifest, damage)
+        if found.health.whole or Manifest.read(folder.path, name) == manifest:
+            return found
+    raise damaged(folder.path, "its files change faster than they can be read")
+
+
+def _checked(folder: Folder, manifest: Manifest, damage: list[Damage]) -> _Findings:
+    damage = list(damage)
+    try:
+        folder.codec(manifest)
+    except CorruptIndexError as error:
+        damage.append(Damage(CODEC, error.fault, "codec"))
+    seen: set[str] = set()
+    # from the last to the first: of pages with one id, the last counts
+    parts = [_part(folder, manifest, entry, seen) for entry in reversed(manifest.segments)][::-1]
+    for part in parts:
+        damage += part.damage
+    finder, unsigned, faults = _checked_finder(folder, manifest, parts)
+    named = folder.named(manifest)
+    paths = [folder.path / name for name in (MANIFEST, COPY)]
+    paths += [path for path in (folder.path / CODEC).glob("*") if path.is_file()]
+    paths += [folder.path / SEGMENTS / name for name in named]
+    sizes = [path.stat().st_size for path in paths if path.exists()]
+    pages = sum(int(part.keep.sum()) for part in parts)
+    health = Health(len(sizes), sum(sizes), pages, (*damage, *faults))
+    return _Findings(manifest, parts, finder, unsigned, health)
+
+
+def _part(folder: Folder, manifest: Manifest, entry: SegmentEntry, seen: set[str]) -> _Part:
+    """What is whole of a segment. `seen` are the ids of pages behind it, and takes in its own."""
+    name = f"{SEGMENTS}/{folder.file(entry.number, 'seg').name}"
+    try:
+        segment = open_segment(folder, manifest, entry)
+    except (IndexFolderError, FileNotFoundError) as error:
+        live = entry.pages - entry.deleted
+        damage = [Damage(name, _fault(error), "pages", unnamed=live)]
+        return _Part(entry, None, np.zeros(0, bool), None, damage)
+    damage = []
+    ids = [None if line is None else str(json.loads(line)[0]) for line in segment.whole_lines()]
+    whole = np.array([page_id is not None for page_id in ids])
+    try:
+        deleted = read_deleted(folder, entry)
+    except (IndexFolderError, FileNotFoundError) as error:
+        assert entry.tombstones is not None
+        file = f"{SEGMENTS}/{folder.file(entry.tombstones, 'del').name}"
+        what = f"{_fault(error)}; which {entry.deleted} of these pages were deleted is unknown"
+        known = tuple(page_id for page_id in ids if page_id is not None and page_id not in seen)
+        unnamed = int(np.count_nonzero(~whole))
+        damage.append(Damage(file, what, "deletions", known, unnamed))
+        deleted = np.array([page_id in seen for page_id in ids])  # replaced since, at least
+    fault, of_codes = _segment_fault(segment)
+    if fault is not None:
+        gone = ~deleted if of_codes else ~deleted & ~whole
+        affected = tuple(ids[row] or "" for row in np.flatnonzero(gone & whole).tolist())
+        unnamed = int(np.count_nonzero(gone & ~whole))
+        damage.append(Damage(name, fault, "pages", affected, unnamed))
+        whole &= not of_codes
+    keep = whole & ~deleted
+    twice = []
+    for row in np.flatnonzero(keep)[::-1].tolist():
+        page_id = ids[row]
+        assert page_id is not None
+        if page_id in seen:
+            keep[row] = False
+            twice.append(page_id)
+        seen.add(page_id)
+    if twice:
+        damage.append(Damage(name, "a later page has the same id", "nothing", tuple(twice)))
+    images = _checked_images(folder, entry, ids, keep, damage)
+    return _Part(entry, segment, keep, images, damage)
+
+
+def _segment_fault(segment: Segment) -> tuple[str | None, bool]:
+    """What is wrong with a segment, if anything is, and whether its codes are."""
+    of_codes = True
+    try:
+        _ = segment.codes
+        of_codes = False
+        for _record in segment.records():
+            pass
+    except CorruptIndexError as error:
+        return error.fault, of_codes
+    return None, False
+
+
+def _checked_images(
+    folder: Folder, entry: SegmentEntry, ids: list[str | None], keep: Mask, damage: list[Damage]
+) -> Images | None:
+    """The pictures of a segment, each read; what is wrong is added to `damage`."""
+    if entry.images is None:
+        return None
+    images, lost, what = None, np.flatnonzero(keep).tolist(), "some do not match their checksum"
+    try:
+        images = open_images(folder, entry)
+        assert images is not None
+        lost = [row for row in range(images.pages) if not images.is_whole(row)]
+    except (IndexFolderError, FileNotFoundError) as error:
+        what = _fault(error)
+    if lost or images is None:
+        affected = tuple(page_id for row in lost if keep[row] and (page_id := ids[row]) is not None)
+        file = f"{SEGMENTS}/{folder.file(entry.images, 'img').name}"
+        damage.append(Damage(file, what, "pictures", affected))
+    return images
+
+
+def _checked_finder(
+    folder: Folder, manifest: Manifest, parts: list[_Part]
+) -> tuple[Finder | None, set[int], list[Damage]]:
+    """The finder if it is whole, the segments whose signatures are not, and what is wrong."""
+    entry, damage, unsigned = manifest.finder, list[Damage](), set[int]()
+    finder: Finder | None = None
+    if entry is None:
+        return None, unsigned, damage
+    path = folder.file(entry.number, "fnd")
+    try:
+        finder = read_finder(path, map_file(path), entry, manifest.dim)
+    except (IndexFolderError, FileNotFoundError) as error:
+        damage.append(Damage(f"{SEGMENTS}/{path.name}", _fault(error), "nothing"))
+    for part in parts:
+        if part.segment is None or part.entry.signatures is None:
+            continue
+        path = folder.file(part.entry.signatures, "sig")
+        try:
+            file = open_signatures(path, part.segment, entry)
+            _ = file.signatures if finder is None else file.lists(len(finder.cells))
+        except (IndexFolderError, FileNotFoundError) as error:
+            damage.append(Damage(f"{SEGMENTS}/{path.name}", _fault(error), "nothing"))
+            unsigned.add(part.entry.number)
+    return finder, unsigned, damage
+
+
+def _fault(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "the file is missing"
+    return error.fault if isinstance(error, CorruptIndexError) else str(error)

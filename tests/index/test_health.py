@@ -1,0 +1,430 @@
+"""Damage is told file by file, and a repair keeps what is whole."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import glie
+from glie.index import folder, signing
+from glie.index.format import tombstone_bytes
+from tests.codec.networks import random_codec
+from tests.conftest import make_arrays
+
+QUERIES = make_arrays(2, seed=99, low=2, high=4)
+
+
+def pages(count: int, seed: int) -> glie.Pages:
+    return glie.Pages(make_arrays(count, seed=seed), ids=[f"{seed}-{i}" for i in range(count)])
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """40, 12 and 4 pages in three segments, with a finder, pictures in the second, deletions in
+    the first and the last, and page 0-1 replaced by one in the second."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(signing, "FINDER_PAGES", 30)
+        path = tmp_path_factory.mktemp("sound") / "a.glie"
+        index = glie.Index.create(path, glie.Codec(k=3, dtype="int4"))
+        index.add(pages(40, 0), metadata=[{"n": i} for i in range(40)])
+        pictures = [b"picture %d" % i for i in range(12)]
+        index.add(pages(12, 1), metadata=[{"n": i} for i in range(12)], images=pictures)
+        index.add(pages(4, 2))
+        index.delete(["0-1", "0-5", "2-0"])
+    return path
+
+
+@pytest.fixture
+def path(sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(signing, "FINDER_PAGES", 30)
+    return shutil.copytree(sound, tmp_path / "a.glie")
+
+
+def segment(path: Path, number: int) -> Path:
+    """The file of a segment."""
+    entry = folder.Manifest.read(path).segments[number]
+    return folder.Folder(path).file(entry.number, "seg")
+
+
+def file_of(path: Path, number: int, what: str, kind: str) -> Path:
+    entry = folder.Manifest.read(path).segments[number]
+    return folder.Folder(path).file(getattr(entry, what), kind)
+
+
+def flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def section(path: Path, name: str) -> int:
+    """Where a section of a segment begins."""
+    from glie.index.format import Segment
+
+    return Segment(path)._places[name][0]
+
+
+def answers(index: glie.Index, ids: list[str]) -> list[tuple[list[str], list[float]]]:
+    found = index.search(QUERIES, top=100, ids=ids, exact=True)
+    return [(hits.ids, hits.scores) for hits in found]
+
+
+def records(path: Path) -> dict[str, tuple[dict[str, Any], bytes | None]]:
+    index = glie.Index.open(path)
+    return {page: (metadata, index.image(page)) for page, metadata in index.records()}
+
+
+def check_repaired(path: Path, sound: Path, kept: list[str]) -> glie.Index:
+    """It holds these pages, in this order, and answers for them as it did."""
+    index = glie.Index.open(path)
+    assert index.verify().pages == len(kept)
+    assert index.ids == kept
+    assert answers(index, kept) == answers(glie.Index.open(sound), kept)
+    assert not folder.Folder(path).strays(index._state.manifest)
+    index.add(pages(3, 7))
+    assert index.ids == [*kept, "7-0", "7-1", "7-2"]
+    return index
+
+
+def test_a_whole_index(path: Path) -> None:
+    health = glie.Index.examine(path)
+    assert health.whole
+    assert (health.pages, health.damage, health.pages_lost) == (53, (), 0)
+    own = [p for p in path.rglob("*") if p.is_file() and p.name != "lock"]
+    assert (health.files, health.bytes) == (len(own), sum(p.stat().st_size for p in own))
+    assert glie.Index.open(path).verify() == health
+    before = (path / "manifest.json").read_bytes()
+    done = glie.Index.repair(path)
+    assert (done.before, done.after, done.set_aside) == (health, health, ())
+    assert (path / "manifest.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["vectors", "counts"])
+def test_damaged_codes_cost_their_pages_alone(path: Path, sound: Path, name: str) -> None:
+    file = segment(path, 1)
+    flip(file, section(file, name) + 2)
+    health = glie.Index.examine(path)
+    (damage,) = health.damage
+    assert (damage.file, damage.loss) == (f"segments/{file.name}", "pages")
+    assert damage.what == f"its {name} do not match their checksum"
+    assert damage.pages == tuple(f"1-{i}" for i in range(12))
+    assert (damage.unnamed, health.pages_lost, health.pages) == (0, 12, 41)
+    with pytest.raises(glie.CorruptIndexError, match=rf"{file.name}: damaged: its {name}"):
+        glie.Index.open(path).verify()
+    wanted = file.read_bytes()
+    done = glie.Index.repair(path)
+    assert done.before == health
+    assert done.set_aside == (f"damaged/{file.name}",)
+    assert (path / done.set_aside[0]).read_bytes() == wanted
+    kept = [page for page in glie.Index.open(sound).ids if not page.startswith("1-")]
+    check_repaired(path, sound, kept)
+
+
+def test_a_damaged_block_of_records_costs_its_pages_alone(tmp_path: Path) -> None:
+    """Codes are whole, and so are the other blocks."""
+    sound = tmp_path / "sound.glie"
+    index = glie.Index.create(sound, glie.Codec(k=2))  # 64 records a block
+    index.add(pages(150, 0))
+    path = shutil.copytree(sound, tmp_path / "a.glie")
+    file = segment(path, 0)
+    flip(file, section(file, "records") + 5)
+    (damage,) = glie.Index.examine(path).damage
+    assert (damage.what, damage.loss) == ("its records do not match their checksum", "pages")
+    assert (damage.pages, damage.unnamed) == ((), 64)
+    glie.Index.repair(path)
+    check_repaired(path, sound, index.ids[64:])
+
+
+def test_a_damaged_table_of_records_costs_nothing(path: Path, sound: Path) -> None:
+    file = segment(path, 0)
+    flip(file, section(file, "record table") + 8)
+    health = glie.Index.examine(path)
+    assert [(d.loss, d.pages, d.unnamed) for d in health.damage] == [("pages", (), 0)]
+    glie.Index.repair(path)
+    check_repaired(path, sound, glie.Index.open(sound).ids)
+
+
+@pytest.mark.parametrize("harm", ["missing", "empty", "short", "long", "header", "swapped"])
+def test_a_segment_that_cannot_be_opened(path: Path, sound: Path, harm: str) -> None:
+    file = segment(path, 1)
+    data = file.read_bytes()
+    if harm == "missing":
+        file.unlink()
+    elif harm == "swapped":
+        shutil.copy(segment(path, 0), file)
+    else:
+        cut = {"empty": b"", "short": data[:-1], "long": data + b"x", "header": b"X" + data[1:]}
+        file.write_bytes(cut[harm])
+    with pytest.raises(glie.CorruptIndexError, match=file.name):
+        glie.Index.open(path)
+    health = glie.Index.examine(path)
+    (damage,) = health.damage
+    assert (damage.file, damage.loss) == (f"segments/{file.name}", "pages")
+    assert (damage.pages, damage.unnamed, health.pages_lost) == ((), 12, 12)
+    done = glie.Index.repair(path)
+    assert len(done.set_aside) == (0 if harm == "missing" else 1)
+    kept = [page for page in glie.Index.open(sound).ids if not page.startswith("1-")]
+    check_repaired(path, sound, kept)
+
+
+@pytest.mark.parametrize("harm", ["flipped", "missing", "another"])
+def test_lost_deletions_bring_pages_back(path: Path, sound: Path, harm: str) -> None:
+    """Which pages were deleted is unknown then. One that was replaced stays replaced."""
+    writer = glie.Index.open(path)
+    writer.add(glie.Pages(make_arrays(1, seed=50), ids=["0-1"]))
+    ids = writer.ids
+    file = file_of(path, 0, "tombstones", "del")
+    if harm == "flipped":
+        flip(file, 33)
+    elif harm == "missing":
+        file.unlink()
+    else:
+        file.write_bytes(tombstone_bytes(np.zeros(40, bool)))
+    (damage,) = glie.Index.examine(path).damage
+    assert (damage.file, damage.loss) == (f"segments/{file.name}", "deletions")
+    assert "which 2 of these pages were deleted is unknown" in damage.what
+    assert len(damage.pages) == 39
+    done = glie.Index.repair(path)
+    assert done.after.whole
+    index = glie.Index.open(path)
+    assert [page for page in index.ids if page not in ids] == ["0-5"]
+    assert len(set(index.ids)) == len(index.ids)
+    array = index.search([make_arrays(1, seed=50)[0]], top=1, ids=["0-1"], exact=True)[0]
+    assert array.scores == writer.search([make_arrays(1, seed=50)[0]], top=1, exact=True)[0].scores
+
+
+def test_a_damaged_picture_costs_itself_alone(path: Path, sound: Path) -> None:
+    file = file_of(path, 1, "images", "img")
+    at = file.read_bytes().index(b"picture 4")
+    flip(file, at)
+    (damage,) = glie.Index.examine(path).damage
+    assert (damage.loss, damage.pages) == ("pictures", ("1-4",))
+    glie.Index.repair(path)
+    expected = records(sound)
+    expected["1-4"] = (expected["1-4"][0], None)
+    assert records(path) == expected
+    check_repaired(path, sound, list(expected))
+
+
+def test_a_lost_file_of_pictures_costs_no_page(path: Path, sound: Path) -> None:
+    file = file_of(path, 1, "images", "img")
+    file.write_bytes(file.read_bytes()[:40])
+    (damage,) = glie.Index.examine(path).damage
+    assert (damage.loss, len(damage.pages)) == ("pictures", 12)
+    glie.Index.repair(path)
+    assert records(path) == {
+        page: (metadata, None) for page, (metadata, _) in records(sound).items()
+    }
+    check_repaired(path, sound, glie.Index.open(sound).ids)
+
+
+@pytest.mark.parametrize("harm", ["flipped", "missing", "empty", "another"])
+def test_a_damaged_manifest_has_its_copy(path: Path, sound: Path, harm: str) -> None:
+    manifest = path / "manifest.json"
+    if harm == "missing":
+        manifest.unlink()
+    elif harm == "flipped":
+        flip(manifest, 60)
+    else:
+        manifest.write_bytes(b"" if harm == "empty" else b"{}")
+    with pytest.raises(glie.CorruptIndexError, match="glie verify --repair"):
+        glie.Index.open(path)
+    (damage,) = glie.Index.examine(path).damage
+    assert (damage.file, damage.loss) == ("manifest.json", "nothing")
+    glie.Index.repair(path)
+    check_repaired(path, sound, glie.Index.open(sound).ids)
+
+
+def test_what_an_older_copy_does_not_name_is_set_aside(path: Path) -> None:
+    copy = (path / "manifest.copy").read_bytes()
+    index = glie.Index.open(path)
+    index.add(pages(9, 5))
+    (path / "manifest.copy").write_bytes(copy)  # as if the second had not been written
+    assert glie.Index.open(path).verify().whole  # which is nothing to worry about
+    (path / "manifest.json").unlink()
+    done = glie.Index.repair(path)
+    assert done.after.whole
+    newest = {path / name for name in done.set_aside if name.endswith(".seg")}
+    assert newest
+    assert not set(glie.Index.open(path).ids) & {f"5-{i}" for i in range(9)}
+
+
+def test_without_manifest_and_copy_nothing_is_done(path: Path) -> None:
+    for name in ("manifest.json", "manifest.copy"):
+        flip(path / name, 60)
+    before = {p: p.read_bytes() for p in path.rglob("*") if p.is_file()}
+    for act in (glie.Index.examine, glie.Index.repair):
+        with pytest.raises(glie.CorruptIndexError, match=r"manifest\.json: damaged"):
+            act(path)
+    assert {p: p.read_bytes() for p in path.rglob("*") if p.is_file()} == before
+
+
+def test_a_damaged_copy_is_written_again(path: Path, sound: Path) -> None:
+    flip(path / "manifest.copy", 60)
+    (damage,) = glie.Index.examine(path).damage
+    assert (damage.file, damage.loss) == ("manifest.copy", "nothing")
+    assert glie.Index.repair(path).after.whole
+    check_repaired(path, sound, glie.Index.open(sound).ids)
+
+
+def test_a_newer_index_is_not_repaired(path: Path) -> None:
+    manifest = path / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "version": 3}))
+    before = manifest.read_bytes()
+    for act in (glie.Index.examine, glie.Index.repair):
+        with pytest.raises(glie.CorruptIndexError, match=r"version 3.*upgrade glie"):
+            act(path)
+    assert manifest.read_bytes() == before
+
+
+def test_no_index_at_all(tmp_path: Path) -> None:
+    for act in (glie.Index.examine, glie.Index.repair):
+        with pytest.raises(glie.IndexFolderError, match="does not exist"):
+            act(tmp_path / "nowhere")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_codec_is_told_and_nothing_is_changed(tmp_path: Path) -> None:
+    path = tmp_path / "a.glie"
+    glie.Index.create(path, random_codec(16, 0)).add(pages(5, 0))
+    flip(path / "codec" / "model.safetensors", 300)
+    health = glie.Index.examine(path)
+    assert [(d.file, d.loss) for d in health.damage] == [("codec", "codec")]
+    before = (path / "manifest.json").read_bytes()
+    with pytest.raises(glie.CorruptIndexError, match="nothing else tells what the codes mean"):
+        glie.Index.repair(path)
+    assert (path / "manifest.json").read_bytes() == before
+
+
+def test_several_faults_at_once(path: Path, sound: Path) -> None:
+    flip(segment(path, 2), 130)
+    flip(file_of(path, 1, "images", "img"), -1)
+    flip(file_of(path, 0, "signatures", "sig"), 80)
+    flip(path / "manifest.json", 50)
+    health = glie.Index.examine(path)
+    assert [d.loss for d in health.damage] == ["nothing", "pictures", "pages", "nothing"]
+    shutil.copy(path / "manifest.copy", path / "manifest.json")
+    with pytest.raises(glie.CorruptIndexError, match="and there are 2 more faults"):
+        glie.Index.open(path).verify()
+    glie.Index.repair(path)
+    kept = [page for page in glie.Index.open(sound).ids if not page.startswith("2-")]
+    check_repaired(path, sound, kept)
+
+
+@pytest.mark.parametrize("kind", ["fnd", "sig"])
+@pytest.mark.parametrize("harm", ["missing", "empty", "short", "head", "body"])
+def test_a_damaged_finder_stops_nothing(path: Path, sound: Path, kind: str, harm: str) -> None:
+    """It is made of the codes: reading goes on without, and the next change makes it again."""
+    file = next((path / "segments").glob(f"*.{kind}"))
+    data = file.read_bytes()
+    if harm == "missing":
+        file.unlink()
+    elif harm in ("head", "body"):
+        flip(file, 20 if harm == "head" else len(data) - 3)
+    else:
+        file.write_bytes(b"" if harm == "empty" else data[:-1])
+    health = glie.Index.examine(path)
+    assert [(d.file, d.loss) for d in health.damage] == [(f"segments/{file.name}", "nothing")]
+    assert health.pages == 53
+    expected = glie.Index.open(sound)
+    for exact in (None, True, False):
+        index = glie.Index.open(path)
+        one, two = (i.search(QUERIES, top=60, exact=exact) for i in (index, expected))
+        assert [(h.ids, h.scores) for h in one] == [(h.ids, h.scores) for h in two]
+        assert (one[0].cost.pages_estimated > 0) == (exact is False)
+    index.info()
+    repaired = shutil.copytree(path, path.parent / "repaired")
+    assert glie.Index.repair(repaired).set_aside == ()
+    for change in (lambda i: i.add(pages(5, 8)), lambda i: i.compact(), None):
+        if change is None:
+            index = glie.Index.open(repaired)
+        else:
+            changed = shutil.copytree(path, path.parent / f"changed-{id(change)}")
+            index = glie.Index.open(changed)
+            index.search(QUERIES, exact=None)  # which reads all, and so finds the damage
+            change(index)
+        assert index.verify().whole
+        assert index._state.manifest.finder is not None
+        assert index.search(QUERIES)[0].cost.pages_estimated > 0
+
+
+def test_a_deletion_with_a_damaged_finder(path: Path) -> None:
+    next((path / "segments").glob("*.fnd")).unlink()
+    index = glie.Index.open(path)
+    index.delete(["0-2"])
+    assert "0-2" not in glie.Index.open(path)
+    index.compact()
+    assert index.verify().whole
+
+
+def test_one_id_twice(path: Path, sound: Path) -> None:
+    """No writer leaves that; a manifest put together by hand may."""
+    manifest = folder.Manifest.read(path)
+    first = manifest.segments[1]
+    doubled = (*manifest.segments, first)
+    folder.Folder(path).commit(dataclasses.replace(manifest, segments=doubled))
+    (damage,) = glie.Index.examine(path).damage
+    assert damage.what == "a later page has the same id"
+    assert len(damage.pages) == 12
+    glie.Index.repair(path)
+    assert sorted(glie.Index.open(path).ids) == sorted(glie.Index.open(sound).ids)
+
+
+def test_a_repair_needs_the_lock(path: Path) -> None:
+    index = glie.Index.open(path)
+    with index.writing(), pytest.raises(glie.LockedError):
+        glie.Index.repair(path)
+
+
+@pytest.mark.parametrize("broken", ["copyfile", "fsync"])
+def test_a_repair_that_fails_changes_nothing(
+    path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    flip(segment(path, 0), 130)
+    flip(file_of(path, 1, "images", "img"), 33)
+    before = {p: p.read_bytes() for p in (path / "segments").iterdir()}
+
+    def fails(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil if broken == "copyfile" else os, broken, fails)
+        with pytest.raises(glie.IndexFolderError, match="No space left on device"):
+            glie.Index.repair(path)
+    left = {p: p.read_bytes() for p in (path / "segments").iterdir()}
+    assert {p: left.get(p) for p in before} == before
+    assert glie.Index.repair(path).after.whole
+
+
+def test_every_file_and_every_place(path: Path, sound: Path) -> None:
+    """A flip anywhere is told, or is in padding and means nothing; a repair then holds what the
+    damage left, and answers for it as before."""
+    ids = glie.Index.open(sound).ids
+    rng = np.random.default_rng(0)
+    names = sorted(p.relative_to(path) for p in path.rglob("*") if p.is_file() and p.stat().st_size)
+    for name in names:
+        data = (sound / name).read_bytes()
+        for at in {0, len(data) - 1, *rng.integers(len(data), size=6).tolist()}:
+            harmed = shutil.copytree(sound, path.parent / "harmed")
+            flip(harmed / name, at)
+            health = glie.Index.examine(harmed)
+            assert {d.file for d in health.damage} <= {str(name)}
+            done = glie.Index.repair(harmed)
+            assert done.after.whole
+            kept = glie.Index.open(harmed)
+            lost = {page for d in health.damage if d.loss == "pages" for page in d.pages}
+            unnamed = sum(d.unnamed for d in health.damage if d.loss == "pages")
+            back = health.damage[0].loss == "deletions" if health.damage else False
+            assert lost <= set(ids) - set(kept.ids)
+            assert len(ids) - len(lost) - unnamed == len([i for i in kept.ids if i in ids])
+            assert back or set(kept.ids) <= set(ids)
+            both = [page for page in ids if page in kept]
+            assert answers(kept, both) == answers(glie.Index.open(sound), both)
+            shutil.rmtree(harmed)

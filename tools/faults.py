@@ -1,0 +1,363 @@
+"""Kill writers and fail their disk, again and again: the index holds its last committed state.
+
+    python tools/faults.py [--kills 200] [--seed 0]
+
+Two kinds of faults. A process that adds, replaces, deletes, compacts and shrinks is killed
+(SIGKILL) at a random moment; so is one that saves codecs, as a fit does at its end. And every
+write, fsync, rename, removal and new folder of each of these changes fails in turn: no space, no
+permission, an input/output error, half of the bytes written. After each: the index opens, every
+byte of it is whole, it holds exactly the pages that were acknowledged (or those of one change more,
+which was committed and not yet said) with their scores, metadata and pictures, no id is doubled,
+and nothing is left of what failed once the next change is made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import errno
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+import numpy as np
+import numpy.typing as npt
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from tests.codec.networks import random_codec
+
+import glie
+from glie.index import folder as folders
+from glie.kernels.quantize import Packed
+
+K, DIM = 2, 8
+FILES_OF_A_CHANGE = 6  # that a killed one may leave
+
+
+class Page(NamedTuple):
+    """What the model knows of a page; its vectors follow from the seed."""
+
+    seed: int
+    pictured: bool
+
+    @property
+    def vectors(self) -> npt.NDArray[np.float32]:
+        rng = np.random.default_rng(self.seed)
+        rows = rng.normal(size=(int(rng.integers(1, 9)), DIM))
+        return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True), np.float32)
+
+    @property
+    def picture(self) -> bytes | None:
+        return b"picture %d" % self.seed if self.pictured else None
+
+
+Model = dict[str, Page]
+
+
+class Change(NamedTuple):
+    """One change of an index, the same for the model and the index."""
+
+    verb: str
+    pages: Model = {}  # noqa: RUF012 (never changed)
+    gone: tuple[str, ...] = ()
+
+    def model(self, before: Model) -> Model:
+        kept = {name: page for name, page in before.items() if name not in self.gone}
+        return {**kept, **self.pages}
+
+    def make(self, index: glie.Index) -> None:
+        if self.verb == "delete":
+            index.delete(self.gone)
+        elif self.verb == "compact":
+            index.compact()
+        elif self.verb == "shrink":
+            index.shrunk(smaller(index.path), bytes_per_page=30)
+        else:
+            index.add(
+                glie.Pages([page.vectors for page in self.pages.values()], ids=list(self.pages)),
+                metadata=[{"seed": page.seed} for page in self.pages.values()],
+                images=[page.picture for page in self.pages.values()],
+                replacing=self.gone,
+            )
+
+
+def smaller(path: Path) -> Path:
+    """Where a shrunk index goes."""
+    return path.with_name(path.name + ".small")
+
+
+def changes(run: int, model: Model) -> Iterator[Change]:
+    """An endless sequence, which follows from the number of the run and what is there."""
+    rng, step = np.random.default_rng(run), 0
+    model = dict(model)
+    while True:
+        step += 1
+        verb = str(rng.choice(["add", "add", "add", "delete", "replace", "compact", "shrink"]))
+        if verb in ("delete", "replace", "shrink") and len(model) < 4:
+            verb = "add"
+        gone: tuple[str, ...] = ()
+        new: Model = {}
+        if verb in ("delete", "replace"):
+            gone = tuple(rng.choice(list(model), size=2, replace=False).tolist())
+        if verb in ("add", "replace"):
+            names = [f"{run}-{step}-{i}" for i in range(int(rng.integers(1, 6)))]
+            names = [*gone[:1], *names] if verb == "replace" else names
+            pictured = bool(rng.integers(2))
+            new = {name: Page(int(rng.integers(2**31)), pictured) for name in names}
+        change = Change(verb, new, gone)
+        model = change.model(model)
+        yield change
+
+
+def check(path: Path, models: list[Model]) -> Model:
+    """The index is whole and holds one of these; returns which."""
+    index = glie.Index.open(path)
+    index.verify()
+    ids = index.ids
+    assert len(set(ids)) == len(ids), "an id is doubled"
+    found = [model for model in models if list(model) == ids]
+    assert found, f"{ids} is none of {[list(model) for model in models]}"
+    model = found[0]
+    assert [metadata["seed"] for _, metadata in index.records()] == [p.seed for p in model.values()]
+    assert [index.image(name) for name in ids] == [page.picture for page in model.values()]
+    if model:
+        query = Page(7, False).vectors
+        codes = glie.Codec(k=K).compress(glie.Pages([page.vectors for page in model.values()]))
+        expected = {}
+        for name, vectors, counts in zip(ids, codes.vectors, codes.counts, strict=True):
+            stored = Packed.of(vectors[counts > 0], "bf16").vectors()
+            expected[name] = float((query @ stored.T).max(axis=1).sum())
+        hits = index.search([query], top=len(ids))[0]
+        assert sorted(hits.ids) == sorted(ids), "a page is not found"
+        np.testing.assert_allclose(hits.scores, [expected[name] for name in hits.ids], rtol=1e-4)
+    strays = folders.Folder(path).strays(index._state.manifest)
+    assert len(strays) <= FILES_OF_A_CHANGE, f"{len(strays)} files are left of a change"
+    return model
+
+
+def check_smaller(path: Path, models: list[Model]) -> None:
+    """A shrunk index holds all pages or none, if it is there; then make room for the next."""
+    if (path / folders.MANIFEST).exists():
+        index = glie.Index.open(path)
+        index.verify()
+        assert index.ids in [[], *(list(model) for model in models)], "a part of the pages"
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def child(path: Path, run: int, model: Model) -> None:
+    """Change the index without end; say each change once it is acknowledged."""
+    index = glie.Index.open(path)
+    for change in changes(run, model):
+        shutil.rmtree(smaller(path), ignore_errors=True)
+        change.make(index)
+        print(change.verb, flush=True)
+
+
+def saving_child(path: Path) -> None:
+    """Save two codecs in each other's place without end."""
+    codecs = [random_codec(16, seed, k=2) for seed in (0, 1)]
+    while True:
+        for codec in codecs:
+            codec.save(path)
+            print("saved", flush=True)
+
+
+def killed(arguments: list[str], seconds: float) -> int:
+    """Run this file as a child, kill it so long after its first word; returns how many words."""
+    command = [sys.executable, __file__, *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        first = process.stdout.readline()  # it has started, whatever that took
+        assert first, "the child said nothing"
+        time.sleep(seconds)
+        process.send_signal(signal.SIGKILL)
+        said = 1 + process.stdout.read().count("\n")
+    assert process.returncode == -signal.SIGKILL, "the child ended by itself"
+    return said
+
+
+def kill_writers(folder: Path, count: int, seed: int, longest: float = 0.4) -> int:
+    """Kill a writer so many times; returns how many were survived."""
+    path, rng, model = folder / "killed.glie", np.random.default_rng(seed), Model()
+    glie.Index.create(path, glie.Codec(k=K))
+    for run in range(seed, seed + count):
+        known = ",".join(f"{name}:{page.seed}:{int(page.pictured)}" for name, page in model.items())
+        said = killed(["--child", str(path), str(run), known], float(rng.uniform(0, longest)))
+        states, sequence = [model], changes(run, model)
+        for _ in range(said + 1):
+            states.append(next(sequence).model(states[-1]))
+        model = check(path, states[-2:])
+        check_smaller(smaller(path), states[-3:])
+        if len(model) > 60:  # so that a check stays quick
+            index = glie.Index.open(path)
+            index.delete(list(model)[:40])
+            model = dict(list(model.items())[40:])
+    index = glie.Index.open(path)
+    index.add(glie.Pages([Page(1, False).vectors], ids=["last"]))
+    assert not folders.Folder(path).strays(index._state.manifest), "strays outlive the next change"
+    return count
+
+
+def kill_saves(folder: Path, count: int, seed: int) -> int:
+    """Kill a process that saves codecs; returns how often that was survived."""
+    path, rng = folder / "codec", np.random.default_rng(seed)
+    codecs = [random_codec(16, number, k=2) for number in (0, 1)]
+    for _ in range(count):
+        killed(["--saving-child", str(path)], float(rng.uniform(0, 0.1)))
+        found = glie.Codec.load(path)
+        assert any(found.same_as(codec) for codec in codecs), "another codec"
+    return count
+
+
+class Disk:
+    """Counts what a change asks of the disk, and fails one of it."""
+
+    FAULTS = (errno.ENOSPC, errno.EACCES, errno.EIO, "short write")
+
+    def __init__(self, fail_at: int | None = None, fault: int | str = errno.ENOSPC) -> None:
+        self.calls, self.fail_at, self.fault = 0, fail_at, fault
+        self.committed = False  # whether the manifest was renamed into place before
+
+    def _fails(self) -> bool:
+        self.calls += 1
+        return self.calls - 1 == self.fail_at
+
+    def _error(self) -> OSError:
+        number = self.fault if isinstance(self.fault, int) else errno.ENOSPC
+        return OSError(number, os.strerror(number))
+
+    def _failing(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            if self._fails():
+                raise self._error()
+            result = real(*arguments, **named)
+            if real is _replace and Path(arguments[1]).name == folders.MANIFEST:
+                self.committed = True
+            return result
+
+        return call
+
+    def _write(self, path: Path, data: bytes) -> None:
+        """As the real one does, in its steps."""
+        with open(path, "wb") as file:
+            if self._fails():
+                if self.fault == "short write":
+                    file.write(data[: len(data) // 2])
+                raise self._error()
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+
+    @contextlib.contextmanager
+    def in_use(self) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            for owner, name in ((os, "fsync"), (Path, "unlink"), (Path, "mkdir")):
+                fails = self._failing(getattr(owner, name))
+                stack.enter_context(mock.patch.object(owner, name, fails))
+            stack.enter_context(mock.patch.object(Path, "replace", self._failing(_replace)))
+            stack.enter_context(mock.patch.object(folders, "write_durably", self._write))
+            yield
+
+
+_replace = Path.replace
+
+
+def fail_disks(folder: Path, *, every_fault: bool = True) -> int:
+    """Fail each thing that each change asks of the disk; returns how many faults were survived."""
+    path, faults = folder / "sound.glie", 0
+    index = glie.Index.create(path, glie.Codec(k=K))
+    sequence, model = changes(3, {}), Model()
+    for _ in range(8):
+        change = next(sequence)
+        model = change.model(model)
+        change.make(index)
+        shutil.rmtree(smaller(path), ignore_errors=True)
+    old, new = list(model), {"new": Page(1, True), "newer": Page(2, False)}
+    cases = [
+        Change("add", new),
+        Change("replace", {old[0]: Page(3, True)}, (old[0],)),
+        Change("delete", gone=tuple(old[1:3])),
+        Change("compact"),
+        Change("shrink"),
+    ]
+    for change in cases:
+        for number in range(1000):
+            fault = Disk.FAULTS[number % len(Disk.FAULTS)]
+            for kind in Disk.FAULTS if every_fault else [fault]:
+                failed = _one_fault(path, folder / "copy.glie", model, change, number, kind)
+                faults += failed
+            if not failed:
+                break  # it does not ask for so much
+        else:
+            raise AssertionError(f"{change.verb} asks without end")
+    return faults
+
+
+def _one_fault(
+    sound: Path, path: Path, model: Model, change: Change, number: int, fault: int | str
+) -> bool:
+    """Whether there was such a call to fail; if so, that nothing is lost by it."""
+    shutil.copytree(sound, path)
+    try:
+        index, disk = glie.Index.open(path), Disk(number, fault)
+        refused = False
+        with disk.in_use():
+            try:
+                change.make(index)
+            except glie.GlieError:
+                refused = True
+        states = [model, change.model(model)]
+        expected = [states[1]] if disk.committed and change.verb != "shrink" else states[:1]
+        happened = disk.calls > number
+        assert happened or not refused, "refused without a fault"
+        assert refused or disk.committed or not happened, "a fault that nobody was told of"
+        found = check(path, expected)
+        assert index.ids == list(found), "what is open shows another state than the disk"
+        check_smaller(smaller(path), [found])
+        index.add(glie.Pages([Page(9, False).vectors], ids=["after"]), metadata=[{"seed": 9}])
+        check(path, [{**found, "after": Page(9, False)}])
+        assert not folders.Folder(path).strays(index._state.manifest), "strays are left"
+        return happened
+    finally:
+        shutil.rmtree(path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--kills", type=int, default=200, help="of writers; a fifth as many saves")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--saving-child", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.child:
+        path, run, known = arguments.child
+        parts = [part.rsplit(":", 2) for part in known.split(",") if part]
+        child(Path(path), int(run), {n: Page(int(s), p == "1") for n, s, p in parts})
+    elif arguments.saving_child:
+        saving_child(arguments.saving_child)
+    else:
+        began = time.perf_counter()
+        with tempfile.TemporaryDirectory() as folder:
+            failed = fail_disks(Path(folder))
+            print(f"{failed:,} failures of the disk survived", flush=True)
+            killed_writers = kill_writers(Path(folder), arguments.kills, arguments.seed)
+            print(f"{killed_writers:,} kills of a writer survived", flush=True)
+            saves = kill_saves(Path(folder), max(1, arguments.kills // 5), arguments.seed)
+            print(f"{saves:,} kills of a process that saves codecs survived")
+        total, seconds = failed + killed_writers + saves, time.perf_counter() - began
+        print(f"{total:,} faults survived in {seconds:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

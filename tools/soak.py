@@ -1,0 +1,139 @@
+"""A long run: searches, additions, deletions and compactions without end.
+
+    python tools/soak.py [--seconds 3600] [--seed 0]
+
+Memory and open files must stay flat, and now and then the index must answer exactly as a fresh one
+made of the same pages. A line a minute says how it goes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from tools.faults import Change, K, Model, Page, changes
+
+import glie
+
+MOST_PAGES = 200
+CHANGES_A_ROUND = 40
+WARM_UP = 4  # rounds, after which everything has been loaded and compiled
+MOST_GROWTH = 48 << 20  # bytes of memory: what an allocator keeps moves by some megabytes
+QUERIES = [Page(seed, False).vectors for seed in range(201, 209)]
+
+
+class Use(NamedTuple):
+    """What the process holds."""
+
+    memory: int
+    files: int
+
+    @classmethod
+    def now(cls) -> Use:
+        resident = int(Path("/proc/self/statm").read_text().split()[1])
+        files = sum(1 for _ in Path("/proc/self/fd").iterdir())
+        return cls(resident * resource.getpagesize(), files)
+
+
+class Soaked(NamedTuple):
+    """What a run was."""
+
+    rounds: int
+    changes: int
+    searches: int
+    compared: int  # answers, with those of a fresh index
+    first: Use  # after the warm-up
+    last: Use
+    seconds: float
+
+    def check(self) -> None:
+        assert self.last.files <= self.first.files, f"open files: {self.first} {self.last}"
+        growth = self.last.memory - self.first.memory
+        assert growth <= MOST_GROWTH, f"memory: {self.first} {self.last}"
+
+    def __str__(self) -> str:
+        before, after = self.first.memory / 2**20, self.last.memory / 2**20
+        return (
+            f"{self.seconds:,.0f} s, {self.changes:,} changes, {self.searches:,} searches, "
+            f"{self.compared:,} answers compared with a fresh index; memory {before:,.0f} MiB "
+            f"after the warm-up, {after:,.0f} now; open files {self.first.files}, "
+            f"{self.last.files} now"
+        )
+
+
+def soak(
+    folder: Path, seconds: float, seed: int, progress: Callable[[str], None] = lambda said: None
+) -> Soaked:
+    """Run for so long, and at least two rounds beyond the warm-up."""
+    index, model = glie.Index.create(folder / "long.glie", glie.Codec(k=K)), Model()
+    began = said = time.monotonic()
+    rounds = changed = searched = compared = 0
+    first = Use.now()
+    while rounds < WARM_UP + 2 or time.monotonic() - began < seconds:
+        sequence = changes(seed + rounds, model)
+        for _ in range(CHANGES_A_ROUND):
+            change = next(sequence)
+            if change.verb == "shrink":
+                continue
+            change.make(index)
+            model = change.model(model)
+            index.search(QUERIES[:2], top=5)
+            changed, searched = changed + 1, searched + 2
+        if len(model) > MOST_PAGES:
+            Change("delete", gone=tuple(list(model)[: MOST_PAGES // 2])).make(index)
+            model = dict(list(model.items())[MOST_PAGES // 2 :])
+        compared += compare(folder / f"fresh-{rounds}.glie", index, model)
+        index = glie.Index.open(index.path) if rounds % 3 == 0 else index
+        rounds += 1
+        if rounds == WARM_UP:
+            first = Use.now()
+        if time.monotonic() - said > 60:
+            said = time.monotonic()
+            now = Soaked(rounds, changed, searched, compared, first, Use.now(), said - began)
+            progress(str(now))
+    index.verify()
+    last = Use.now()
+    return Soaked(rounds, changed, searched, compared, first, last, time.monotonic() - began)
+
+
+def compare(path: Path, index: glie.Index, model: Model) -> int:
+    """Exactly the answers of an index that was made at once; returns how many."""
+    fresh = glie.Index.create(path, glie.Codec(k=K))
+    Change("add", model).make(fresh)
+    for one, other in zip(
+        index.search(QUERIES, top=len(model)), fresh.search(QUERIES, top=len(model)), strict=True
+    ):
+        assert (one.ids, one.scores, one.metadata) == (other.ids, other.scores, other.metadata)
+    assert [index.image(name) for name in model] == [page.picture for page in model.values()]
+    for file in sorted(path.rglob("*"), reverse=True):
+        file.rmdir() if file.is_dir() else file.unlink()
+    path.rmdir()
+    return len(QUERIES)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seconds", type=float, default=3600)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        done = soak(
+            Path(folder), arguments.seconds, arguments.seed, lambda said: print(said, flush=True)
+        )
+    print(done)
+    done.check()
+    print("flat")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,188 @@
+"""One writer and many readers at once, in threads and in processes: every answer is compared.
+
+    python tools/stress.py [--seconds 60] [--seed 0]
+
+The writer adds, replaces, deletes and compacts. Readers have an index of their own, which they
+refresh or open again, or share the writer's. Whatever they are told must be the state of one
+commit: the ids, metadata and scores that a plain model has for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from tools.faults import Change, K, Model, Page, changes
+
+import glie
+from glie.kernels.quantize import Packed
+
+MOST_PAGES = 40
+FEWEST = 5  # changes and answers of each, however short the time
+QUERIES = [Page(seed, False).vectors for seed in (101, 102, 103)]
+
+
+class Answer(NamedTuple):
+    """What a reader was told."""
+
+    generation: int | None  # of the commit; None: any, where another thread commits meanwhile
+    query: int
+    ids: list[str]
+    scores: list[float]
+    seeds: list[int]
+
+
+def ask(index: glie.Index, query: int, generation: int | None) -> Answer:
+    hits = index.search([QUERIES[query]], top=2 * MOST_PAGES)[0]
+    return Answer(generation, query, hits.ids, hits.scores, [m["seed"] for m in hits.metadata])
+
+
+def answers(path: Path, seconds: float, seed: int) -> Iterator[Answer]:
+    """What a reader of its own is told in so many seconds."""
+    rng, index = np.random.default_rng(seed), glie.Index.open(path)
+    end, given = time.monotonic() + seconds, 0
+    while time.monotonic() < end or given < FEWEST:
+        given += 1
+        if rng.integers(3) == 0:
+            index = glie.Index.open(path)
+        elif rng.integers(2):
+            index.refresh()
+        yield ask(index, int(rng.integers(len(QUERIES))), index._state.manifest.generation)
+
+
+class Told:
+    """The states that were committed, and what each must answer."""
+
+    def __init__(self) -> None:
+        self.models: dict[int, Model] = {}
+
+    @functools.cache  # noqa: B019 (it lives as long as the run)
+    def expected(self, generation: int, query: int) -> dict[str, float]:
+        model = self.models[generation]
+        if not model:
+            return {}
+        codes = glie.Codec(k=K).compress(glie.Pages([page.vectors for page in model.values()]))
+        scores = {}
+        for name, vectors, counts in zip(model, codes.vectors, codes.counts, strict=True):
+            stored = Packed.of(vectors[counts > 0], "bf16").vectors()
+            scores[name] = float((QUERIES[query] @ stored.T).max(axis=1).sum())
+        return scores
+
+    def check(self, answer: Answer) -> None:
+        if answer.generation is not None:
+            assert self._is(answer, answer.generation), f"not commit {answer.generation}: {answer}"
+        else:
+            assert any(self._is(answer, number) for number in self.models), f"no commit: {answer}"
+
+    def _is(self, answer: Answer, generation: int) -> bool:
+        model = self.models[generation]
+        if sorted(answer.ids) != sorted(model):
+            return False
+        if answer.seeds != [model[name].seed for name in answer.ids]:
+            return False
+        expected = self.expected(generation, answer.query)
+        wanted = [expected[name] for name in answer.ids]
+        ordered = all(a >= b for a, b in zip(answer.scores, answer.scores[1:], strict=False))
+        return ordered and bool(np.allclose(answer.scores, wanted, rtol=1e-4, atol=1e-6))
+
+
+def write(index: glie.Index, told: Told, seconds: float, seed: int) -> int:
+    """Change the index for so long, and note what each commit holds; returns how many."""
+    model, end, made = Model(), time.monotonic() + seconds, 0
+    told.models[index._state.manifest.generation] = {}
+    run, sequence = seed, changes(seed, {})
+    while time.monotonic() < end or made < FEWEST:
+        change = next(sequence)
+        if change.verb == "shrink":
+            continue
+        if len(model) > MOST_PAGES:
+            run += 1
+            change = Change("delete", gone=tuple(list(model)[: MOST_PAGES // 2]))
+            sequence = changes(run, change.model(model))
+        model = change.model(model)
+        # before it is made: a reader may be faster than this thread's next line
+        told.models[index._state.manifest.generation + 1] = model
+        change.make(index)
+        told.models[index._state.manifest.generation] = model
+        made += 1
+    return made
+
+
+def stress(folder: Path, seconds: float, seed: int, readers: int = 2) -> tuple[int, int]:
+    """Returns how many changes were made and how many answers compared."""
+    path, told, said = folder / "shared.glie", Told(), list[Answer]()
+    index, faults = glie.Index.create(path, glie.Codec(k=K)), list[BaseException]()
+
+    def guarded(answers: Iterator[Answer]) -> None:
+        try:
+            said.extend(answers)
+        except BaseException as fault:
+            faults.append(fault)
+
+    def sharing(number: int) -> Iterator[Answer]:
+        end, given = time.monotonic() + seconds, 0
+        while time.monotonic() < end or given < FEWEST:
+            given += 1
+            yield ask(index, number % len(QUERIES), None)
+
+    command = [sys.executable, __file__, "--reader", str(path), str(seconds)]
+    others = [
+        subprocess.Popen([*command, str(seed + i)], stdout=subprocess.PIPE, text=True)
+        for i in range(readers)
+    ]
+    threads = [
+        threading.Thread(target=guarded, args=(source,))
+        for i in range(readers)
+        for source in (answers(path, seconds, seed + 100 + i), sharing(i))
+    ]
+    for thread in threads:
+        thread.start()
+    made = write(index, told, seconds, seed)
+    for thread in threads:
+        thread.join()
+    for other in others:
+        text, _ = other.communicate()
+        assert other.returncode == 0, "a reading process failed"
+        said.extend(Answer(*json.loads(line)) for line in text.splitlines())
+    if faults:
+        raise faults[0]
+    for answer in said:
+        told.check(answer)
+    index.verify()
+    return made, len(said)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--reader", nargs=3, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.reader:
+        path, seconds, seed = arguments.reader
+        for answer in answers(Path(path), float(seconds), int(seed)):
+            line: list[Any] = list(answer)
+            print(json.dumps(line))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        made, compared = stress(Path(folder), arguments.seconds, arguments.seed)
+    print(f"{made:,} changes by one writer, {compared:,} answers of 6 readers compared, all right")
+
+
+if __name__ == "__main__":
+    main()
