@@ -5,6 +5,11 @@ PYTHON ?= $(firstword $(shell command -v python3.11 python3.12 python3.13 python
 BIN := .venv/bin
 MADE_FROM := .venv/made-from
 SAMPLES := build/samples
+# Wheels only, each compared with its hash; the project itself has none, so that not all must
+PINS := constraints-hashed.txt
+QUIET := --quiet --quiet --disable-pip-version-check
+INSTALL := $(BIN)/pip install $(QUIET) --no-require-hashes --only-binary :all: \
+	--constraint $(PINS) --build-constraint $(PINS)
 
 .PHONY: help run serve test lint bench codec screenshot venv clean
 
@@ -18,12 +23,13 @@ help:
 	@echo "make clean   remove .venv and what was built"
 
 venv:
-	@if ! cat constraints.txt pyproject.toml | cmp -s - $(MADE_FROM); then \
+	@if ! cat $(PINS) pyproject.toml | cmp -s - $(MADE_FROM); then \
 		echo "making .venv (a few minutes the first time)"; \
 		rm -rf .venv && $(PYTHON) -m venv .venv \
-		&& $(BIN)/pip install --quiet --quiet --disable-pip-version-check \
-			--constraint constraints.txt --editable '.[all,dev]' \
-		&& cat constraints.txt pyproject.toml > $(MADE_FROM); \
+		&& sed -n '/^pip==/,/[^\\]$$/p' $(PINS) > .venv/pip.txt \
+		&& $(BIN)/pip install $(QUIET) --require-hashes --requirement .venv/pip.txt \
+		&& $(INSTALL) --editable '.[all,dev]' \
+		&& cat $(PINS) pyproject.toml > $(MADE_FROM); \
 	fi
 
 run: venv
@@ -57,8 +63,7 @@ lint: venv
 	$(BIN)/mypy
 
 bench: venv
-	@$(BIN)/pip install --quiet --quiet --disable-pip-version-check \
-		--constraint constraints.txt --editable '.[bench]'
+	@$(INSTALL) --editable '.[bench]'
 	$(BIN)/python benchmarks/compress.py
 	$(BIN)/python benchmarks/search.py
 	$(BIN)/python benchmarks/rerank.py
