@@ -8,10 +8,14 @@ SAMPLES := build/samples
 # Wheels only, each compared with its hash; the project itself has none, so that not all must
 PINS := constraints-hashed.txt
 QUIET := --quiet --quiet --disable-pip-version-check
-INSTALL := $(BIN)/pip install $(QUIET) --no-require-hashes --only-binary :all: \
+INSTALL := pip install $(QUIET) --no-require-hashes --only-binary :all: \
 	--constraint $(PINS) --build-constraint $(PINS)
 
-.PHONY: help run serve test lint bench codec screenshot venv clean
+# an older pip knows no hashes in constraints
+pinned-pip = sed -n '/^pip==/,/[^\\]$$/p' $(PINS) > $(1)/pip.txt \
+	&& $(1)/bin/pip install $(QUIET) --require-hashes --requirement $(1)/pip.txt
+
+.PHONY: help run serve test lint bench trust wheel lock licences codec screenshot venv clean
 
 help:
 	@echo "make run     index the sample documents and ask three questions"
@@ -19,6 +23,9 @@ help:
 	@echo "make test    run all checks and tests"
 	@echo "make lint    format and check the code"
 	@echo "make bench   time this project beside its peers"
+	@echo "make trust   harm files, kill writers and run for an hour: docs/reliability.md"
+	@echo "make wheel   build the wheel and try it where nothing else is installed"
+	@echo "make lock    pin what is installed again, with hashes; make licences lists it"
 	@echo "make codec   fit the codec that comes with the package, on the sets in SETS"
 	@echo "make clean   remove .venv and what was built"
 
@@ -26,9 +33,8 @@ venv:
 	@if ! cat $(PINS) pyproject.toml | cmp -s - $(MADE_FROM); then \
 		echo "making .venv (a few minutes the first time)"; \
 		rm -rf .venv && $(PYTHON) -m venv .venv \
-		&& sed -n '/^pip==/,/[^\\]$$/p' $(PINS) > .venv/pip.txt \
-		&& $(BIN)/pip install $(QUIET) --require-hashes --requirement .venv/pip.txt \
-		&& $(INSTALL) --editable '.[all,dev]' \
+		&& $(call pinned-pip,.venv) \
+		&& $(BIN)/$(INSTALL) --editable '.[all,dev]' \
 		&& cat $(PINS) pyproject.toml > $(MADE_FROM); \
 	fi
 
@@ -63,13 +69,35 @@ lint: venv
 	$(BIN)/mypy
 
 bench: venv
-	@$(INSTALL) --editable '.[bench]'
+	@$(BIN)/$(INSTALL) --editable '.[bench]'
 	$(BIN)/python benchmarks/compress.py
 	$(BIN)/python benchmarks/search.py
 	$(BIN)/python benchmarks/rerank.py
 	$(BIN)/python benchmarks/fit.py
 	$(BIN)/python benchmarks/million.py --pages 10000,100000
 	$(BIN)/python benchmarks/serve.py
+
+# The figures of docs/reliability.md, in about two hours
+trust: venv
+	$(BIN)/python tools/faults.py --kills 500
+	$(BIN)/python tools/fuzz.py --count 20000
+	$(BIN)/python tools/stress.py --seconds 60
+	$(BIN)/python tools/soak.py --seconds 3600
+
+wheel: venv
+	@rm -rf build/wheel build/clean
+	@$(BIN)/pip wheel $(QUIET) --no-deps --build-constraint $(PINS) --wheel-dir build/wheel .
+	@$(PYTHON) -m venv build/clean && $(call pinned-pip,build/clean) \
+		&& build/clean/bin/$(INSTALL) build/wheel/glie-*.whl
+	@build/clean/bin/python -P tools/try_wheel.py build/wheel/glie-*.whl
+
+# The newest versions: make lock UPGRADE=--upgrade
+lock: venv
+	@$(BIN)/pip install $(QUIET) --target build/uv uv
+	@PATH=build/uv/bin:$$PATH $(BIN)/python tools/lock.py $(UPGRADE)
+
+licences: venv
+	@$(BIN)/python tools/licences.py
 
 # The codec that comes with the package: make codec SETS="slidevqa infovqa cranfield"
 codec: venv

@@ -182,7 +182,7 @@ class _OwnCode:
             model = transformers.AutoModel.from_pretrained(
                 checkpoint.folder,
                 local_files_only=True,
-                trust_remote_code=True,
+                trust_remote_code=trusted(),
                 use_safetensors=True,
                 dtype="auto",
             )
