@@ -81,6 +81,8 @@ bench: venv
 trust: venv
 	$(BIN)/python tools/faults.py --kills 500
 	$(BIN)/python tools/fuzz.py --count 20000
+	@$(BIN)/$(INSTALL) --editable '.[fuzz]'
+	$(BIN)/python tools/fuzz_format.py --seconds 900
 	$(BIN)/python tools/stress.py --seconds 60
 	$(BIN)/python tools/soak.py --seconds 3600
 

@@ -17,7 +17,7 @@ from tools.lock import ANY_BUILD, HASHED, PLAIN, Lock
 import glie
 
 SOURCE = Path(glie.__file__).parent
-EXTRAS = ["all", "dev", "bench"]
+EXTRAS = ["all", "dev", "bench", "fuzz"]
 
 
 def test_every_pin_has_hashes() -> None:
