@@ -31,6 +31,7 @@ ALLOWED = (
 )
 # Packages that do not say it in a way that can be read: what their licence file says.
 KNOWN = {
+    "atheris": "Apache-2.0",
     "dirtyjson": "MIT",
     "fastcluster": "BSD-2-Clause OR GPL-2.0-or-later",
     "lancedb": "Apache-2.0",
