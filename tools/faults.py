@@ -3,12 +3,13 @@
     python tools/faults.py [--kills 200] [--seed 0]
 
 Two kinds of faults. A process that adds, replaces, deletes, compacts and shrinks is killed
-(SIGKILL) at a random moment; so is one that saves codecs, as a fit does at its end. And every
-write, fsync, rename, removal and new folder of each of these changes fails in turn: no space, no
-permission, an input/output error, half of the bytes written. After each: the index opens, every
-byte of it is whole, it holds exactly the pages that were acknowledged (or those of one change more,
-which was committed and not yet said) with their scores, metadata and pictures, no id is doubled,
-and nothing is left of what failed once the next change is made.
+(SIGKILL) at a random moment; so is one that fits and saves codecs, and one that does nothing but
+save them. And every write, fsync, rename, removal and new folder of each of these changes fails in
+turn: no space, no permission, an input/output error, half of the bytes written; and the system
+itself lets no file grow beyond one size after another. After each: the index opens, every byte of
+it is whole, it holds exactly the pages that were acknowledged (or those of one change more, which
+was committed and not yet said) with their scores, metadata and pictures, no id is doubled, and
+nothing is left of what failed once the next change is made.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import errno
+import itertools
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -34,6 +37,7 @@ import numpy.typing as npt
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tests.codec.networks import random_codec
+from tests.training.test_fit import QUICK
 
 import glie
 from glie.index import folder as folders
@@ -171,6 +175,14 @@ def saving_child(path: Path) -> None:
             print("saved", flush=True)
 
 
+def fitting_child(path: Path) -> None:
+    """Fit a codec and save it in the place of the one before, without end."""
+    pages = [Page(seed, False).vectors for seed in range(40)]
+    while True:
+        glie.fit(glie.Pages(pages), k=1, recipe=QUICK, epochs=1).save(path)
+        print("fitted", flush=True)
+
+
 def killed(arguments: list[str], seconds: float) -> int:
     """Run this file as a child, kill it so long after its first word; returns how many words."""
     command = [sys.executable, __file__, *arguments]
@@ -218,6 +230,16 @@ def kill_saves(folder: Path, count: int, seed: int) -> int:
     return count
 
 
+def kill_fits(folder: Path, count: int, seed: int, longest: float = 2.0) -> int:
+    """Kill a process that fits codecs; returns how often that was survived."""
+    path, rng = folder / "fitted", np.random.default_rng(seed)
+    random_codec(DIM, 0, k=1).save(path)
+    for _ in range(count):
+        killed(["--fitting-child", str(path)], float(rng.uniform(0, longest)))
+        assert glie.Codec.load(path).k == 1
+    return count
+
+
 class Disk:
     """Counts what a change asks of the disk, and fails one of it."""
 
@@ -225,11 +247,14 @@ class Disk:
 
     def __init__(self, fail_at: int | None = None, fault: int | str = errno.ENOSPC) -> None:
         self.calls, self.fail_at, self.fault = 0, fail_at, fault
+        self.happened = False
         self.committed = False  # whether the manifest was renamed into place before
 
     def _fails(self) -> bool:
+        fails = self.calls == self.fail_at
         self.calls += 1
-        return self.calls - 1 == self.fail_at
+        self.happened |= fails
+        return fails
 
     def _error(self) -> OSError:
         number = self.fault if isinstance(self.fault, int) else errno.ENOSPC
@@ -271,6 +296,29 @@ class Disk:
 _replace = Path.replace
 
 
+class SmallFiles(Disk):
+    """No file may have more bytes than this: the system writes so many and refuses the rest."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+
+    @contextlib.contextmanager
+    def in_use(self) -> Iterator[None]:
+        def told(number: int, frame: object) -> None:
+            self.happened = True
+
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        handler = signal.signal(signal.SIGXFSZ, told)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (self.size, before[1]))
+        try:
+            with mock.patch.object(Path, "replace", self._failing(_replace)):  # to see a commit
+                yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+            signal.signal(signal.SIGXFSZ, handler)
+
+
 def fail_disks(folder: Path, *, every_fault: bool = True) -> int:
     """Fail each thing that each change asks of the disk; returns how many faults were survived."""
     path, faults = folder / "sound.glie", 0
@@ -293,23 +341,25 @@ def fail_disks(folder: Path, *, every_fault: bool = True) -> int:
         for number in range(1000):
             fault = Disk.FAULTS[number % len(Disk.FAULTS)]
             for kind in Disk.FAULTS if every_fault else [fault]:
-                failed = _one_fault(path, folder / "copy.glie", model, change, number, kind)
+                failed = _one_fault(path, folder / "copy.glie", model, change, Disk(number, kind))
                 faults += failed
             if not failed:
                 break  # it does not ask for so much
         else:
             raise AssertionError(f"{change.verb} asks without end")
+        for size in itertools.count(0, 16 if every_fault else 150):
+            failed = _one_fault(path, folder / "copy.glie", model, change, SmallFiles(size))
+            faults += failed
+            if not failed:
+                break  # none is larger
     return faults
 
 
-def _one_fault(
-    sound: Path, path: Path, model: Model, change: Change, number: int, fault: int | str
-) -> bool:
+def _one_fault(sound: Path, path: Path, model: Model, change: Change, disk: Disk) -> bool:
     """Whether there was such a call to fail; if so, that nothing is lost by it."""
     shutil.copytree(sound, path)
     try:
-        index, disk = glie.Index.open(path), Disk(number, fault)
-        refused = False
+        index, refused = glie.Index.open(path), False
         with disk.in_use():
             try:
                 change.make(index)
@@ -317,16 +367,15 @@ def _one_fault(
                 refused = True
         states = [model, change.model(model)]
         expected = [states[1]] if disk.committed and change.verb != "shrink" else states[:1]
-        happened = disk.calls > number
-        assert happened or not refused, "refused without a fault"
-        assert refused or disk.committed or not happened, "a fault that nobody was told of"
+        assert disk.happened or not refused, "refused without a fault"
+        assert refused or disk.committed or not disk.happened, "a fault that nobody was told of"
         found = check(path, expected)
         assert index.ids == list(found), "what is open shows another state than the disk"
         check_smaller(smaller(path), [found])
         index.add(glie.Pages([Page(9, False).vectors], ids=["after"]), metadata=[{"seed": 9}])
         check(path, [{**found, "after": Page(9, False)}])
         assert not folders.Folder(path).strays(index._state.manifest), "strays are left"
-        return happened
+        return disk.happened
     finally:
         shutil.rmtree(path)
 
@@ -335,10 +384,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--kills", type=int, default=200, help="of writers; a fifth as many saves")
+    parser.add_argument(
+        "--kills",
+        type=int,
+        default=200,
+        help="of writers; a fifth as many saves, a tenth as many fits",
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("--saving-child", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--fitting-child", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
         path, run, known = arguments.child
@@ -346,6 +401,8 @@ def main() -> None:
         child(Path(path), int(run), {n: Page(int(s), p == "1") for n, s, p in parts})
     elif arguments.saving_child:
         saving_child(arguments.saving_child)
+    elif arguments.fitting_child:
+        fitting_child(arguments.fitting_child)
     else:
         began = time.perf_counter()
         with tempfile.TemporaryDirectory() as folder:
@@ -354,8 +411,11 @@ def main() -> None:
             killed_writers = kill_writers(Path(folder), arguments.kills, arguments.seed)
             print(f"{killed_writers:,} kills of a writer survived", flush=True)
             saves = kill_saves(Path(folder), max(1, arguments.kills // 5), arguments.seed)
-            print(f"{saves:,} kills of a process that saves codecs survived")
-        total, seconds = failed + killed_writers + saves, time.perf_counter() - began
+            print(f"{saves:,} kills of a process that saves codecs survived", flush=True)
+            fits = kill_fits(Path(folder), max(1, arguments.kills // 10), arguments.seed)
+            print(f"{fits:,} kills of a process that fits codecs survived")
+        total = failed + killed_writers + saves + fits
+        seconds = time.perf_counter() - began
         print(f"{total:,} faults survived in {seconds:.0f} s")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tools.faults import fail_disks, kill_saves, kill_writers
+from tools.faults import fail_disks, kill_fits, kill_saves, kill_writers
 
 import glie
 from glie.index import folder
@@ -24,6 +24,10 @@ def test_a_killed_save_leaves_one_codec_or_the_other(tmp_path: Path) -> None:
     assert kill_saves(tmp_path, 3, seed=0) == 3
 
 
+def test_a_killed_fit_leaves_the_codec_before_it(tmp_path: Path) -> None:
+    assert kill_fits(tmp_path, 1, seed=0) == 1
+
+
 def test_a_save_killed_between_its_renames_is_finished_by_the_reader(tmp_path: Path) -> None:
     """New weights have their name, the settings that name them not yet."""
     one, two = (random_codec(16, seed) for seed in (0, 1))
@@ -36,8 +40,9 @@ def test_a_save_killed_between_its_renames_is_finished_by_the_reader(tmp_path: P
 
 
 def test_every_failure_of_the_disk_leaves_the_last_state(tmp_path: Path) -> None:
-    """Each write, fsync, rename, removal and new folder of each change fails once."""
-    assert fail_disks(tmp_path, every_fault=False) >= 60
+    """Each write, fsync, rename, removal and new folder of each change fails once, and files stop
+    growing at some sizes."""
+    assert fail_disks(tmp_path, every_fault=False) >= 100
 
 
 def test_the_harness_notices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
