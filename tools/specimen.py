@@ -1,9 +1,9 @@
-"""Write the small indexes that tests keep of every released format.
+"""Write the small indexes that tests keep of every format.
 
     python tools/specimen.py tests/data/formats
 
-Run once for a format, by the version that releases it: what is there already is left alone. Beside
-each index stands what it must answer.
+Run once for a format, by the version that brings it: what is there already is left alone. Beside
+each index stands what it must answer. Those with a date were written by the code of that date.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,26 +22,44 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from tests.codec.networks import random_codec
 
 import glie
+from glie.codec.codebook import fit_codebook
 from glie.index import signing
 
-DIM, PAGES = 8, 34
-SPECIMENS: dict[str, tuple[Callable[[], glie.Codec], bool]] = {
-    "manifest-1-bf16": (lambda: glie.Codec(k=2), False),
-    "manifest-1-int4": (lambda: glie.Codec(k=3, dtype="int4"), False),
-    "manifest-1-fitted": (lambda: random_codec(DIM, 0, k=2), False),
-    "manifest-2-finder": (lambda: glie.Codec(k=2, dtype="int2"), True),
+DIM, WORDY_DIM, PAGES = 8, 16, 34
+
+
+class Specimen(NamedTuple):
+    codec: Callable[[], glie.Codec]
+    dim: int = DIM
+    vectors: int = 5  # a page
+    has_finder: bool = False
+
+
+def wordy_codec() -> glie.Codec:
+    """Words as `glie index` makes them, of a codebook that is small enough to be kept."""
+    rest = np.random.default_rng(0).normal(0, 0.2, (400, WORDY_DIM)).astype(np.float32)
+    return glie.Codec(bytes_per_page=100, codebook=fit_codebook(rest, 96))
+
+
+SPECIMENS = {
+    "manifest-1-bf16": Specimen(lambda: glie.Codec(k=2)),
+    "manifest-1-int4": Specimen(lambda: glie.Codec(k=3, dtype="int4")),
+    "manifest-1-fitted": Specimen(lambda: random_codec(DIM, 0, k=2)),
+    "manifest-1-words": Specimen(wordy_codec, WORDY_DIM, vectors=60),
+    "manifest-2-finder": Specimen(lambda: glie.Codec(k=2, dtype="int2"), has_finder=True),
 }
 
 
-def queries() -> list[Any]:
+def queries(dim: int) -> list[Any]:
     """What the specimens are asked; the same for ever."""
-    rows = np.cos(np.arange(3 * DIM).reshape(3, DIM) ** 1.5)
+    rows = np.cos(np.arange(3 * dim).reshape(3, dim) ** 1.5)
     return [rows[:2] / np.linalg.norm(rows[:2], axis=1, keepdims=True)]
 
 
-def answers(index: glie.Index) -> dict[str, Any]:
+def answers(index: glie.Index, shortlist: int | None = None) -> dict[str, Any]:
     """All that an index tells."""
-    hits = index.search(queries(), top=PAGES, exact=True)[0]
+    assert index.dim is not None
+    hits = index.search(queries(index.dim), top=PAGES, exact=True, shortlist=shortlist)[0]
     pictures = [index.image(name) for name in index.ids]
     return {
         "records": [list(record) for record in index.records()],
@@ -52,13 +70,13 @@ def answers(index: glie.Index) -> dict[str, Any]:
 
 
 def write(folder: Path, name: str) -> None:
-    codec, has_finder = SPECIMENS[name]
-    signing.FINDER_PAGES = 20 if has_finder else 20_000
-    index = glie.Index.create(folder / name, codec(), encoder={"name": "specimen"})
+    specimen = SPECIMENS[name]
+    signing.FINDER_PAGES = 20 if specimen.has_finder else 20_000
+    index = glie.Index.create(folder / name, specimen.codec(), encoder={"name": "specimen"})
     rng = np.random.default_rng(0)
     for first, last in ((0, 30), (30, PAGES)):
         ids = [f"ü{i}.pdf#1" for i in range(first, last)]
-        arrays = [rng.normal(size=(5, DIM)) for _ in ids]
+        arrays = [rng.normal(size=(specimen.vectors, specimen.dim)) for _ in ids]
         pictures = [f"picture {i}".encode() for i in range(first, last)] if first else None
         metadata = [{"document": name, "page": 1} for name in ids]
         index.add(glie.Pages(arrays, ids=ids, normalize=True), metadata, images=pictures)

@@ -6,11 +6,15 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from glie.errors import InputError
+from glie.errors import CodecError, InputError
 from glie.kernels.quantize import BFLOAT16, DTYPES
 
 MAX_K = 4096
 MAX_WORDS_A_PAGE = 0x7FFF
+
+
+class CodecVersionError(CodecError):
+    """Whole, and written by another version of glie: there is nothing to repair."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,8 +64,13 @@ class CodecConfig:
     def from_dict(cls, settings: Mapping[str, Any]) -> CodecConfig:
         known = {field.name for field in dataclasses.fields(cls)}
         unknown = sorted(set(settings) - known)
+        if "displaced" in unknown:  # 16 bytes for a word's direction bought less than an anchor
+            raise CodecVersionError(
+                "codec settings: displaced is of words as they were stored before the first "
+                "release; index the documents again"
+            )
         if unknown:
-            raise InputError(
+            raise CodecVersionError(
                 f"codec settings: {', '.join(unknown)} is unknown to this version of glie; "
                 "upgrade it to read this codec"
             )

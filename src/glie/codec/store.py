@@ -16,7 +16,7 @@ import xxhash
 from glie.codec.card import model_card
 from glie.codec.codebook import Codebook
 from glie.codec.codec import Codec
-from glie.codec.config import CodecConfig
+from glie.codec.config import CodecConfig, CodecVersionError
 from glie.codec.fitted import Budget, Fitted, encoder_entry, same_encoder
 from glie.errors import CodecError, InputError, MissingExtraError
 
@@ -72,7 +72,7 @@ def from_files(files: Mapping[str, bytes], place: str) -> Codec:
     if found[0] != FORMAT:
         raise CodecError(f"{place}: format {found[0]!r}, expected {FORMAT!r}")
     if found[1] != VERSION:
-        raise CodecError(
+        raise CodecVersionError(
             f"{place}: a codec of version {found[1]!r}, this glie reads {VERSION}; upgrade glie"
         )
     expected = settings.pop("checksum", None)  # what is written by hand has none
@@ -94,18 +94,21 @@ def _described(settings: dict[str, Any], files: Mapping[str, bytes], place: str)
             return Codec(config=CodecConfig.from_dict(settings), codebook=book)
         if "dim" not in settings:
             return Codec(config=CodecConfig.from_dict(settings))
-        dim, cascade, weights = (settings.pop(name) for name in ("dim", "cascade", "weights"))
+        dim, cascade = settings.pop("dim"), settings.pop("cascade")
+        weights = settings.pop("weights", None)  # the first codecs did not name them
         rest = {
             "budgets": tuple(Budget(**budget) for budget in settings.pop("budgets")),
             "encoder": encoder_entry(settings.pop("encoder")),
             "notes": settings.pop("notes"),
         }
-        if weights != f"{xxhash.xxh3_64_intdigest(files[WEIGHTS]):016x}":
+        if weights is not None and weights != f"{xxhash.xxh3_64_intdigest(files[WEIGHTS]):016x}":
             raise InputError(f"{WEIGHTS} is not the file that {CONFIG} names")
         fitted = _fitted(files[WEIGHTS], rest)
         if fitted.dim != dim or not fitted.budgets or type(cascade) is not bool:
             raise InputError(f"{CONFIG} does not describe {WEIGHTS}")
         return Codec(config=CodecConfig.from_dict(settings), fitted=fitted, cascade=cascade)
+    except CodecVersionError as error:
+        raise CodecVersionError(f"{place}: {error}") from None
     except KeyError as error:
         raise CodecError(f"{place}: damaged: {error} is missing") from None
     except (InputError, TypeError, AttributeError, ValueError) as error:
@@ -119,9 +122,9 @@ def _codebook(files: Mapping[str, bytes], digest: str, place: str) -> Codebook:
     elif digest == _shipped_digest():
         book = Codebook.shipped()
     else:
-        raise CodecError(
-            f"{place}: it reads with the codebook {digest}, which this version of glie does not "
-            f"carry ({_shipped_digest()}); use the version that wrote it"
+        raise CodecVersionError(
+            f"it reads with the codebook {digest}, which this version of glie does not carry "
+            f"({_shipped_digest()}); index the documents again, or use the version that wrote it"
         )
     if book.digest != digest:
         raise InputError(f"{CODEBOOK} is not the file that {CONFIG} names")

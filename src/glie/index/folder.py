@@ -21,6 +21,7 @@ from typing import Any
 import filelock
 
 from glie.codec.codec import Codec
+from glie.codec.config import CodecVersionError
 from glie.codec.fitted import encoder_entry
 from glie.codec.store import (
     CONFIG,
@@ -31,12 +32,11 @@ from glie.codec.store import (
     to_files,
 )
 from glie.errors import (
-    CorruptIndexError,
     IndexFolderError,
     InputError,
     LockedError,
 )
-from glie.index.format import VERSION, checksum, damaged
+from glie.index.format import VERSION, OtherVersionError, checksum, damaged
 
 MANIFEST = "manifest.json"
 COPY = "manifest.copy"  # of the manifest, for a repair: it alone says what the files are
@@ -49,10 +49,6 @@ WRITER = "writer.json"
 FORMAT = "glie-index"
 OWN_FILE = re.compile(r"\d{8,}\.(seg|img|del|sig|fnd)")
 WITH_FINDER = 2  # the version of a manifest that names one
-
-
-class NewerVersionError(CorruptIndexError):
-    """A manifest of another version: there is nothing to repair."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,7 +117,7 @@ class Manifest:
         if name != FORMAT:
             raise damaged(path, f"format {name!r}, expected {FORMAT!r}")
         if version not in (VERSION, WITH_FINDER):
-            raise NewerVersionError(
+            raise OtherVersionError(
                 f"{path}: written in format version {version!r}, this glie reads {VERSION} and "
                 f"{WITH_FINDER}; upgrade glie"
             )
@@ -240,6 +236,8 @@ class Folder:
             return from_files(files, str(folder))
         except OSError as error:
             raise damaged(self.path / CODEC, f"it cannot be read: {error.strerror}") from None
+        except CodecVersionError as error:
+            raise OtherVersionError(str(error)) from None
         except InputError as error:
             raise damaged(self.path, str(error)) from None
 

@@ -48,6 +48,10 @@ SIGNATURES_MAGIC = b"GLIESIG\0"
 SIGNATURES_HEADER = struct.Struct("<8sIIQQQQQQ")
 
 
+class OtherVersionError(CorruptIndexError):
+    """Whole, and written by another version of glie: there is nothing to repair."""
+
+
 class StoredCodes(NamedTuple):
     """The codes of some pages, their vectors as they lie on disk."""
 
@@ -192,7 +196,9 @@ class Segment:
         else:
             known = version == 2 and kind in TYPES.values()
         if not known or zero or any(zeros):
-            raise damaged(path, f"version {version}, type {kind} is unknown; upgrade glie")
+            raise OtherVersionError(
+                f"{path}: version {version}, type {kind} is unknown; upgrade glie"
+            )
         norm, count, length = widths
         lengths = (0, 2) if not evidence_bytes else (2,)
         if norm > 2 or count not in (1, 2) or length not in lengths:

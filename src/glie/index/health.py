@@ -29,10 +29,9 @@ from glie.index.folder import (
     SEGMENTS,
     Folder,
     Manifest,
-    NewerVersionError,
     SegmentEntry,
 )
-from glie.index.format import Images, Segment, damaged, map_file
+from glie.index.format import Images, OtherVersionError, Segment, damaged, map_file
 from glie.index.signing import with_signatures
 from glie.index.snapshot import (
     OPEN_ATTEMPTS,
@@ -213,7 +212,7 @@ def _readable_manifest(folder: Folder) -> tuple[str, list[Damage]]:
     """The name of the manifest or, where that is damaged, of its copy."""
     try:
         manifest = Manifest.read(folder.path)
-    except NewerVersionError:
+    except OtherVersionError:
         raise
     except CorruptIndexError as error:
         try:
@@ -247,6 +246,8 @@ def _checked(folder: Folder, manifest: Manifest, damage: list[Damage]) -> _Findi
     damage = list(damage)
     try:
         folder.codec(manifest)
+    except OtherVersionError:
+        raise
     except CorruptIndexError as error:
         damage.append(Damage(CODEC, error.fault, "codec"))
     seen: set[str] = set()
@@ -270,6 +271,8 @@ def _part(folder: Folder, manifest: Manifest, entry: SegmentEntry, seen: set[str
     name = f"{SEGMENTS}/{folder.file(entry.number, 'seg').name}"
     try:
         segment = open_segment(folder, manifest, entry)
+    except OtherVersionError:
+        raise
     except (IndexFolderError, FileNotFoundError) as error:
         live = entry.pages - entry.deleted
         damage = [Damage(name, _fault(error), "pages", unnamed=live)]
