@@ -5,6 +5,8 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import os
+import signal
+import sys
 import zlib
 from pathlib import Path
 from typing import Any
@@ -428,3 +430,60 @@ def test_a_process_is_kept_for_the_next_page_and_no_longer_than_its_file(tmp_pat
     assert broken.ended
     with pytest.raises(glie.DocumentError, match=r"gone\.pdf: cannot be read: No such file"):
         page_text(tmp_path / "gone.pdf", 1)
+
+
+def test_after_three_pages_that_take_too_much_a_file_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever they take it for: here their text is quick, and the picture for OCR is not."""
+    monkeypatch.setattr(pdfs, "SECONDS", 1)
+    fan = b"/X Do " * 10
+    drawing = b"0 0 m 600 700 l S " * 20
+    kids = b" ".join(b"%d 0 R" % number for number in range(5, 5 + 6))
+    page = b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 612 792]/Contents 4 0 R/Resources"
+    page += b"<</XObject<</X 11 0 R>>>>>>"
+    others = {f"page{number}": page for number in range(2, 7)}
+    path = raw_pdf(
+        tmp_path / "heavy.pdf",
+        fan,
+        *[fan] * 6,
+        drawing,
+        pages=b"<</Type/Pages/Kids[%s]/Count 6>>" % kids,
+        page=page,
+        **others,
+    )
+    killed, gone = list[pdfs.Pdf](), pdfs.Pdf._gone
+
+    def counted(self: pdfs.Pdf) -> glie.DocumentError:
+        killed.append(self)
+        return gone(self)
+
+    monkeypatch.setattr(pdfs.Pdf, "_gone", counted)
+    with pytest.raises(glie.DocumentError, match=r"^heavy\.pdf, page 1: cannot be "):
+        read(path)
+    assert len(killed) == pdfs.MOST_KILLED
+    with pytest.raises(glie.DocumentError, match=r"heavy\.pdf: given up: 3 pages took too much"):
+        page_text(path, 6)
+
+
+def test_a_reader_that_fails_in_its_own_way_is_ended_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make_pdf(tmp_path / "a.pdf", ["one"])
+    (tmp_path / "site").mkdir()
+    for source, says in (
+        ("print('hello')", r"a\.pdf: damaged \(what reads it says b'hello"),
+        ("raise SystemExit(7)", r"a\.pdf: damaged \(what reads it has ended by itself"),
+    ):
+        (tmp_path / "site" / "sitecustomize.py").write_text(source)
+        with monkeypatch.context() as patch:
+            patch.setattr("sys.path", [tmp_path / "site", *sys.path])
+            with pytest.raises(glie.DocumentError, match=says):
+                page_text(path, 1)
+    with pdfs.open_pdf(path) as found:
+        process = found._process
+        process.send_signal(signal.SIGINT)
+        process.wait()
+        with pytest.raises(glie.DocumentError, match=r"ended by itself|takes more"):
+            found.picture(1, 100)
+    assert page_text(path, 1).strip() == "one"

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Literal, NamedTuple
 
 from glie.errors import DocumentError, MissingExtraError
-from glie.pdf import PageKilledError, open_pdf
+from glie.pdf import given_up, open_pdf
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -32,7 +32,6 @@ SUFFIXES = PDF | IMAGES | TEXT
 TEXT_PAGE_CHARACTERS = 3000  # text files have no pages; about as much as a printed one holds
 OCR_PIXELS = 2200  # the longer side of a page given to OCR: 200 dots an inch on A4
 UNREADABLE_PAGES = 100  # in a row, after which a PDF is not read on
-KILLED_PAGES = 3  # that took too much, likewise
 KEPT_PIXELS = 1000  # the longer side of a page image kept in an index
 
 
@@ -61,16 +60,20 @@ class DocumentPage:
     def id(self) -> str:
         return f"{self.document}#{self.number}"
 
+    @property
+    def _name(self) -> str:
+        return f"{self.document}, page {self.number}"
+
     def image(self, longest: int = 1600) -> Image:
         """The page as a picture whose longer side has `longest` pixels (a text file: an error)."""
-        return _render(self.path, self.number, longest)
+        return _render(self.path, self.number, longest, self._name)
 
     def words(self) -> list[Word]:
         """The words with their positions: from the text layer, or by OCR where there is none."""
         if self.origin == "ocr":
             return read_image(self.image(OCR_PIXELS))[1]
         if self.path.suffix.lower() in PDF and self.origin == "text":
-            with open_pdf(self.path) as found, _of_page(self.path, self.number, "read"):
+            with open_pdf(self.path) as found, _of_page(self._name, "read"):
                 return [Word(*word) for word in found.words(self.number)]
         return []
 
@@ -166,7 +169,7 @@ def read_document(document: FoundDocument, *, ocr: bool = True) -> ReadDocument:
             try:
                 page = _by_ocr(page) if ocr and ocr_available() else _without_text(page, "none")
             except DocumentError as error:
-                problems.append(f"{document.name}, page {number}: {error}")
+                problems.append(str(error))
                 continue
         pages.append(page)
     if not pages:
@@ -192,7 +195,7 @@ def page_text(path: Path, number: int) -> str:
         return _text_pages(document)[number - 1]
     if path.suffix.lower() not in PDF:
         return ""
-    with open_pdf(path) as found, _of_page(path, number, "read"):
+    with open_pdf(path) as found, _of_page(f"{path.name}, page {number}", "read"):
         return found.text(number)
 
 
@@ -209,7 +212,7 @@ def count_pages(document: FoundDocument) -> int:
 
 @functools.lru_cache(maxsize=256)
 def _scanned_text(path: Path, number: int, changed: int) -> str:
-    return picture_text(_render(path, number, OCR_PIXELS))
+    return picture_text(_render(path, number, OCR_PIXELS, f"{path.name}, page {number}"))
 
 
 def scanned_text(path: Path, number: int) -> str:
@@ -263,9 +266,10 @@ def _pdf_texts(document: FoundDocument) -> Iterator[str | Exception]:
 
 
 def _each_text(document: FoundDocument, pages: int) -> Iterator[str | Exception]:
-    faults = kills = 0
+    faults = 0
     for number in range(1, pages + 1):
-        if faults == UNREADABLE_PAGES or kills == KILLED_PAGES:  # pages may be what the file says
+        # so many pages may be no more than what the file says
+        if faults == UNREADABLE_PAGES or given_up(document.path):
             yield DocumentError(f"given up, like the {pages - number:,} pages behind it")
             return
         text: str | Exception
@@ -276,29 +280,28 @@ def _each_text(document: FoundDocument, pages: int) -> Iterator[str | Exception]
         except DocumentError as error:
             text = error
             faults += 1
-            kills += isinstance(error, PageKilledError)
         yield text
 
 
-def _render(path: Path, number: int, longest: int) -> Image:
+def _render(path: Path, number: int, longest: int, name: str) -> Image:
     kind = path.suffix.lower()
     if kind in PDF:
-        with open_pdf(path) as found, _of_page(path, number, "drawn"):
+        with open_pdf(path) as found, _of_page(name, "drawn"):
             return found.picture(number, longest)
     if kind in IMAGES:
-        picture = open_picture(path, f"{path.name}, page {number}", number)
+        picture = open_picture(path, name, number)
         picture.thumbnail((longest, longest))
         return picture
     raise DocumentError(f"{path.name}: a text file has no picture")
 
 
 @contextlib.contextmanager
-def _of_page(path: Path, number: int, done: str) -> Iterator[None]:
+def _of_page(name: str, done: str) -> Iterator[None]:
     """Errors that name the page."""
     try:
         yield
     except DocumentError as error:
-        raise DocumentError(f"{path.name}, page {number}: cannot be {done}: {error}") from None
+        raise type(error)(f"{name}: cannot be {done}: {error}") from None
 
 
 def open_picture(source: Path | IO[bytes], name: str, frame: int = 1) -> Image:

@@ -425,8 +425,8 @@ def _given(page: DocumentPage, looked_at: Literal["text", "image"], report: Repo
     """What the encoder gets of a page; None, and a word on it, if it cannot be drawn."""
     try:
         return page if looked_at == "text" else page.image()
-    except (DocumentError, OSError) as error:
-        report.problems.append(f"{page.document}, page {page.number}: {error}")
+    except DocumentError as error:
+        _note(report, str(error))
         return None
 
 
@@ -446,6 +446,11 @@ def _metadata(page: DocumentPage, document: _Ready) -> dict[str, Any]:
 def _picture(page: DocumentPage, report: Report) -> bytes | None:
     try:
         return small_picture(page)
-    except (DocumentError, OSError) as error:
-        report.problems.append(f"{page.document}, page {page.number}: no picture: {error}")
+    except DocumentError as error:
+        _note(report, f"no picture is kept: {error}")
         return None
+
+
+def _note(report: Report, problem: str) -> None:
+    if problem not in report.problems[-1:]:  # what is said of a file is said once, not for a page
+        report.problems.append(problem)

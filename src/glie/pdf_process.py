@@ -20,8 +20,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 MAX_CHARACTERS = 1_000_000  # of a page
@@ -85,8 +86,9 @@ def words(page: Any) -> None:
 def picture(page: Any, longest: int) -> None:
     """One page, its longer side `longest` pixels; it may claim any size, the picture's is ours."""
     image = page.render(scale=longest / max(*page.get_size(), 1)).to_pil().convert("RGB")
+    pixels = image.tobytes()  # or it takes too much: before anything is said of them
     say(size=image.size)
-    sys.stdout.buffer.write(image.tobytes())
+    sys.stdout.buffer.write(pixels)
     sys.stdout.buffer.flush()
 
 
@@ -122,27 +124,35 @@ def _on_page(page: Any, box: tuple[float, float, float, float]) -> tuple[float, 
 ANSWERS: dict[str, Callable[..., None]] = {"text": text, "words": words, "picture": picture}
 
 
-def main() -> None:
-    import pypdfium2
-
-    path, seconds, memory = sys.argv[1:]
-    limit_memory(int(memory))
-    allow(int(seconds))
+@contextlib.contextmanager
+def faults_said() -> Iterator[None]:
     try:
+        yield
+    except MemoryError:
+        os.abort()  # like pdfium itself
+    except Exception as error:
+        say(fault=str(error) or type(error).__name__)
+
+
+def main() -> None:
+    path, seconds, memory = sys.argv[1:]
+    pdf = None
+    with faults_said():
+        import pypdfium2
+
+        limit_memory(int(memory))
+        allow(int(seconds))
         pdf = pypdfium2.PdfDocument(path)
-    except pypdfium2.PdfiumError as error:
-        say(fault=str(error))
+        say(pages=len(pdf))
+    if pdf is None:
         return
-    say(pages=len(pdf))
     for line in sys.stdin:
         what, number, *arguments = json.loads(line)
         allow(int(seconds))
-        try:
+        with faults_said():
             page = pdf[number]
             ANSWERS[what](page, *arguments)
             page.close()
-        except pypdfium2.PdfiumError as error:
-            say(fault=str(error))
 
 
 if __name__ == "__main__":

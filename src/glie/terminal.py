@@ -17,7 +17,7 @@ import rich.progress
 import rich.table
 import rich.text
 
-from glie.wording import count, listing
+from glie.wording import count, listing, printable
 
 if TYPE_CHECKING:
     import glie
@@ -364,7 +364,10 @@ def print_weight(facts: glie.IndexInfo) -> None:
         print(above)
 
 
-def print_health(path: Path, health: Health) -> None:
+NAMED = 5  # pages a fault
+
+
+def print_health(path: Path, health: Health, *, repairs: bool) -> None:
     """What is damaged, a line a file."""
     read = f"{count(health.files, 'file')}, {size(health.bytes)} read"
     if health.whole:
@@ -372,20 +375,21 @@ def print_health(path: Path, health: Health) -> None:
         return
     print(f"{path}: {count(len(health.damage), 'fault')}; {read}")
     for damage in health.damage:
-        concerned = list(damage.pages)
-        if damage.unnamed:
-            concerned.insert(5, f"and {damage.unnamed:,} whose names cannot be read")
-        pages = f": {listing(concerned)}" if concerned else ""
+        concerned = [printable(page_id) for page_id in damage.pages[:NAMED]]
+        others = len(damage.pages) - len(concerned)
+        concerned += [f"{others:,} more, which --json names"] if others else []
+        concerned += [f"{damage.unnamed:,} whose names cannot be read"] if damage.unnamed else []
+        pages = f": {', '.join(concerned)}" if concerned else ""
         number = len(damage.pages) + damage.unnamed
         costs = {
             "pages": f"{count(number, 'page')} lost{pages}",
             "pictures": f"{count(number, 'picture')} lost{pages}",
-            "deletions": f"all {count(number, 'page')} are kept{pages}",
+            "deletions": f"all {count(number, 'page')} of it are kept{pages}",
             "codec": "no page can be read; put the codec's own files back",
             "nothing": f"nothing is lost{pages}",
         }
         print(f"{damage}; {costs[damage.loss]}")
-    if not any(damage.loss == "codec" for damage in health.damage):
+    if not repairs and not any(damage.loss == "codec" for damage in health.damage):
         print(f"whole: {count(health.pages, 'page')}, which `glie verify --repair` keeps")
 
 
@@ -395,7 +399,10 @@ def print_repair(path: Path, repair: Repair) -> None:
     if repair.set_aside:
         print(f"set aside, to look at or delete: {listing(repair.set_aside)} in {path}")
     if repair.before.pages_lost:
-        print("what is lost: `glie delete` the rest of these documents, and `glie add` them again")
+        print(
+            "to have what is lost again: `glie delete` what is left of these documents, then "
+            "`glie add` them"
+        )
 
 
 def above_budget(facts: glie.IndexInfo) -> str | None:

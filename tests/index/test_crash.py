@@ -63,7 +63,7 @@ def test_a_disk_that_fails_after_the_commit_loses_nothing(
     index: glie.Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rename is made, the folder's fsync is not: the change is there and stays."""
-    real = folder._sync
+    real = folder.sync
 
     def fails(path: Path) -> None:
         if path == index.path:
@@ -72,7 +72,7 @@ def test_a_disk_that_fails_after_the_commit_loses_nothing(
 
     with index.writing():
         with monkeypatch.context() as patch:
-            patch.setattr(folder, "_sync", fails)
+            patch.setattr(folder, "sync", fails)
             with pytest.raises(glie.IndexFolderError, match="the disk did not confirm it"):
                 index.add(glie.Pages(make_arrays(1), ids=["new"]))
         assert "new" in index

@@ -253,27 +253,31 @@ def test_evidence_lengths_that_do_not_add_up_are_refused(tmp_path: Path) -> None
 
 def test_tombstones(tmp_path: Path) -> None:
     deleted = np.random.default_rng(0).random(37) < 0.3
-    data = tombstone_bytes(deleted)
+    data = tombstone_bytes(deleted, 7)
     assert len(data) == 32 + 5
     path = tmp_path / "a.del"
     path.write_bytes(data)
-    np.testing.assert_array_equal(read_tombstones(path), deleted)
+    np.testing.assert_array_equal(read_tombstones(path, 7), deleted)
+    with pytest.raises(glie.CorruptIndexError, match="it is of another segment"):
+        read_tombstones(path, 8)
     for i in range(len(data)):
         path.write_bytes(data[:i] + bytes([data[i] ^ 1]) + data[i + 1 :])
         with pytest.raises(glie.CorruptIndexError):
-            read_tombstones(path)
+            read_tombstones(path, 7)
 
 
 def test_images(tmp_path: Path) -> None:
     blobs = [b"first", None, b"third" * 100]
-    data = images_bytes(blobs)
+    data = images_bytes(blobs, 7)
     path = tmp_path / "a.img"
     path.write_bytes(data)
-    assert [Images(path).image(row) for row in range(3)] == blobs
+    assert [Images(path, 7).image(row) for row in range(3)] == blobs
+    with pytest.raises(glie.CorruptIndexError, match="it is of another segment"):
+        Images(path, 8)
     for i in range(len(data)):
         path.write_bytes(data[:i] + bytes([data[i] ^ 1]) + data[i + 1 :])
         try:
-            images = Images(path)
+            images = Images(path, 7)
             found = [images.image(row) for row in range(images.pages)]
         except glie.CorruptIndexError:
             continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 import shutil
@@ -121,7 +122,7 @@ def test_damaged_codes_cost_their_pages_alone(path: Path, sound: Path, name: str
     wanted = file.read_bytes()
     done = glie.Index.repair(path)
     assert done.before == health
-    assert done.set_aside == (f"damaged/{file.name}",)
+    assert done.set_aside == (f"damaged/{file.name}", f"damaged/{file.stem}.img")
     assert (path / done.set_aside[0]).read_bytes() == wanted
     kept = [page for page in glie.Index.open(sound).ids if not page.startswith("1-")]
     check_repaired(path, sound, kept)
@@ -169,7 +170,11 @@ def test_a_segment_that_cannot_be_opened(path: Path, sound: Path, harm: str) -> 
     assert (damage.file, damage.loss) == (f"segments/{file.name}", "pages")
     assert (damage.pages, damage.unnamed, health.pages_lost) == ((), 12, 12)
     done = glie.Index.repair(path)
-    assert len(done.set_aside) == (0 if harm == "missing" else 1)
+    pictures = f"damaged/{file.stem}.img"  # which nobody has harmed
+    assert done.set_aside == (
+        (pictures,) if harm == "missing" else (f"damaged/{file.name}", pictures)
+    )
+    assert (path / pictures).read_bytes() == file_of(sound, 1, "images", "img").read_bytes()
     kept = [page for page in glie.Index.open(sound).ids if not page.startswith("1-")]
     check_repaired(path, sound, kept)
 
@@ -186,10 +191,11 @@ def test_lost_deletions_bring_pages_back(path: Path, sound: Path, harm: str) -> 
     elif harm == "missing":
         file.unlink()
     else:
-        file.write_bytes(tombstone_bytes(np.zeros(40, bool)))
+        checksum = folder.Manifest.read(path).segments[0].checksum
+        file.write_bytes(tombstone_bytes(np.zeros(40, bool), checksum))
     (damage,) = glie.Index.examine(path).damage
     assert (damage.file, damage.loss) == (f"segments/{file.name}", "deletions")
-    assert "which 2 of these pages were deleted is unknown" in damage.what
+    assert "it said which 2 of the pages are deleted" in damage.what
     assert len(damage.pages) == 39
     done = glie.Index.repair(path)
     assert done.after.whole
@@ -253,6 +259,9 @@ def test_what_an_older_copy_does_not_name_is_set_aside(path: Path) -> None:
     assert done.after.whole
     newest = {path / name for name in done.set_aside if name.endswith(".seg")}
     assert newest
+    damage = done.before.damage[0]
+    assert (damage.file, damage.loss) == ("manifest.json", "pages")
+    assert "later ones may have stored pages in 0000" in damage.what
     assert not set(glie.Index.open(path).ids) & {f"5-{i}" for i in range(9)}
 
 
@@ -395,7 +404,9 @@ def test_a_repair_that_fails_changes_nothing(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(shutil if broken == "copyfile" else os, broken, fails)
+        patch.setattr(os, "fsync" if broken == "fsync" else "link", fails)
+        if broken == "copyfile":  # which is done where links cannot be made
+            patch.setattr(shutil, broken, fails)
         with pytest.raises(glie.IndexFolderError, match="No space left on device"):
             glie.Index.repair(path)
     left = {p: p.read_bytes() for p in (path / "segments").iterdir()}
@@ -428,3 +439,141 @@ def test_every_file_and_every_place(path: Path, sound: Path) -> None:
             both = [page for page in ids if page in kept]
             assert answers(kept, both) == answers(glie.Index.open(sound), both)
             shutil.rmtree(harmed)
+
+
+def test_a_copy_that_was_left_behind_is_renewed_before_its_files_go(path: Path) -> None:
+    copy = (path / "manifest.copy").read_bytes()
+    index = glie.Index.open(path)
+    index.compact()
+    (path / "manifest.copy").write_bytes(copy)  # as if the writer had been killed before
+    with pytest.raises(glie.IdError):
+        index.delete(["nowhere"])
+    assert (path / "manifest.copy").read_bytes() == (path / "manifest.json").read_bytes()
+    ids = index.ids
+    (path / "manifest.json").unlink()
+    assert glie.Index.repair(path).after.whole
+    assert glie.Index.open(path).ids == ids
+
+
+def test_a_copy_that_cannot_be_renewed_is_removed(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Path.write_bytes
+
+    def fails(self: Path, data: bytes) -> int:
+        if self.name == "manifest.copy.new":
+            raise OSError(28, "No space left on device")
+        return real(self, data)
+
+    monkeypatch.setattr(Path, "write_bytes", fails)
+    glie.Index.open(path).delete(["0-2"])
+    assert not (path / "manifest.copy").exists()
+    assert glie.Index.examine(path).whole
+
+
+def test_an_index_without_manifests_is_not_made_anew(path: Path) -> None:
+    """Its segments are all there is of its pages."""
+    (path / "manifest.json").unlink()
+    with pytest.raises(glie.IndexFolderError, match=r"manifest\.json: damaged.*--repair"):
+        glie.Index.create(path, glie.Codec(k=3, dtype="int4"))
+    (path / "manifest.copy").unlink()
+    before = {p: p.read_bytes() for p in path.rglob("*") if p.is_file()}
+    for act in (
+        lambda: glie.Index.create(path, glie.Codec(k=3, dtype="int4")),
+        lambda: glie.Index.open(path),
+        lambda: glie.Index.repair(path),
+    ):
+        with pytest.raises(
+            glie.IndexFolderError, match=r"has lost its manifest\.json and the copy"
+        ):
+            act()
+    assert {p: p.read_bytes() for p in path.rglob("*") if p.is_file()} == before
+
+
+@pytest.mark.parametrize(("what", "kind"), [("tombstones", "del"), ("images", "img")])
+def test_files_of_two_segments_of_one_shape_exchanged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, kind: str
+) -> None:
+    monkeypatch.setattr("glie.index.writer.SEGMENT_BYTES", 1)  # none is joined with another
+    path = tmp_path / "a.glie"
+    index = glie.Index.create(path, glie.Codec(k=2))
+    for seed in range(2):
+        index.add(pages(12, seed), images=[b"%d %d" % (seed, i) for i in range(12)])
+        index.delete([f"{seed}-{1 + seed}"])
+    assert len(folder.Manifest.read(path).segments) == 2
+    first, second = (file_of(path, number, what, kind) for number in range(2))
+    data = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(data)
+    health = glie.Index.examine(path)
+    assert len(health.damage) == 2
+    assert all("it is of another segment" in damage.what for damage in health.damage)
+    with pytest.raises(glie.CorruptIndexError, match="it is of another segment"):
+        glie.Index.open(path)
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EMFILE, errno.ENOMEM])
+def test_what_the_system_refuses_is_no_damage(
+    path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """A repair would throw sound pages away."""
+    before = {p: p.read_bytes() for p in (path / "segments").iterdir()}
+    harmed = segment(path, 1)
+    real = np.memmap
+
+    def refuses(file: Path, **options: Any) -> Any:
+        if Path(file) == harmed:
+            raise OSError(number, os.strerror(number))
+        return real(file, **options)
+
+    monkeypatch.setattr(np, "memmap", refuses)
+    for act in (glie.Index.examine, glie.Index.repair):
+        with pytest.raises(glie.IndexFolderError, match=os.strerror(number)) as caught:
+            act(path)
+        assert not isinstance(caught.value, glie.CorruptIndexError)
+    assert {p: p.read_bytes() for p in (path / "segments").iterdir()} == before
+
+
+def test_what_the_disk_cannot_read_is_damage(
+    path: Path, sound: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bad sector: by a plain read it is an error, in a mapped file the end of the process."""
+    harmed, real = segment(path, 1), open
+
+    def bad(file: Any, *arguments: Any, **named: Any) -> Any:
+        if Path(file) == harmed:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(file, *arguments, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("builtins.open", bad)
+        (damage,) = glie.Index.examine(path).damage
+        assert damage.what == "it cannot be read: Input/output error"
+        done = glie.Index.repair(path)
+    assert done.after.whole
+    assert f"damaged/{harmed.name}" in done.set_aside
+    kept = [name for name in glie.Index.open(sound).ids if not name.startswith("1-")]
+    check_repaired(path, sound, kept)
+
+
+def test_a_folder_of_segments_that_is_gone(path: Path) -> None:
+    shutil.rmtree(path / "segments")
+    assert glie.Index.repair(path).after.whole
+    index = glie.Index.open(path)
+    assert len(index) == 0
+    index.add(pages(3, 8))
+
+
+def test_a_file_that_a_writer_removes_meanwhile(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sizes are taken last, when files may be gone."""
+    real = Path.stat
+
+    def gone(self: Path, **options: Any) -> os.stat_result:
+        if self.suffix == ".seg" and not options:
+            raise FileNotFoundError(2, "No such file or directory", str(self))
+        return real(self, **options)
+
+    monkeypatch.setattr(Path, "stat", gone)
+    assert glie.Index.examine(path).whole

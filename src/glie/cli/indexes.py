@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from glie.engines import Collection, Engine
     from glie.ingest import Report
 
-DAMAGED = 1  # the exit code of a check that found damage
+DAMAGED = 4  # the exit code of a check that found damage
 DONE_WITH_PROBLEMS = 3  # the exit code when some files could not be read
 BYTES_PER_PAGE = 520  # unless told
 
@@ -342,7 +342,8 @@ def verify(
 ) -> None:
     """Check every byte of an index, and say what is damaged and which pages that concerns.
 
-    The exit code is 1 when something is damaged and was not repaired.
+    The exit code is 4 when something is damaged and was not repaired, 1 when it could not be
+    checked.
 
     glie verify reports.glie --repair
     """
@@ -364,7 +365,7 @@ def verify(
             }
         )
     else:
-        print_health(index_path, found)
+        print_health(index_path, found, repairs=repair)
         if done and not found.whole:
             print_repair(index_path, done)
     if not after.whole:

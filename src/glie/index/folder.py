@@ -48,6 +48,9 @@ LOCK = "lock"
 WRITER = "writer.json"
 FORMAT = "glie-index"
 OWN_FILE = re.compile(r"\d{8,}\.(seg|img|del|sig|fnd)")
+ORPHANED = (
+    "an index that has lost its manifest.json and the copy of it; restore one of them from a backup"
+)
 WITH_FINDER = 2  # the version of a manifest that names one
 
 
@@ -104,6 +107,8 @@ class Manifest:
         except FileNotFoundError:
             if (folder / COPY).exists() and file == MANIFEST:
                 raise damaged(path, "the file is missing") from None
+            if Folder(folder)._has_segments():
+                raise IndexFolderError(f"{folder}: {ORPHANED}") from None
             what = "is not an index (no manifest.json)" if folder.exists() else "does not exist"
             raise IndexFolderError(
                 f"{folder}: {what}; make one with Index.create or `glie index DOCUMENTS --to NAME`"
@@ -191,6 +196,10 @@ class Folder:
                 f"{self.path}: already an index; open it with Index.open or `glie add`, or choose "
                 "another name"
             )
+        if (self.path / COPY).exists():
+            raise damaged(self.path / MANIFEST, "the file is missing")
+        if self._has_segments():
+            raise IndexFolderError(f"{self.path}: {ORPHANED}, or choose another name")
         # what an interrupted creation leaves does not count
         leftovers = {SEGMENTS, LOCK, WRITER, MANIFEST + ".new", COPY + ".new"}
         if (self.path / SEGMENTS).is_dir() and (self.path / LOCK).exists():
@@ -199,13 +208,19 @@ class Folder:
             raise IndexFolderError(f"{self.path}: not empty and not an index; choose another name")
         try:
             (self.path / SEGMENTS).mkdir(parents=True, exist_ok=True)
-            _sync(self.path.parent)
+            sync(self.path.parent)
         except OSError as error:
             raise IndexFolderError(f"{self.path}: cannot be made: {error.strerror}") from None
         with self.writing():
             if (self.path / MANIFEST).exists():  # another process was faster
                 raise IndexFolderError(f"{self.path}: already an index, made just now")
             self.commit(Manifest(self.keep(codec), encoder or codec.encoder))
+
+    def _has_segments(self) -> bool:
+        """Whether there are files of an index, which are not made before it has a manifest."""
+        with contextlib.suppress(OSError):
+            return any(OWN_FILE.fullmatch(p.name) for p in (self.path / SEGMENTS).iterdir())
+        return False
 
     def keep(self, codec: Codec) -> dict[str, Any]:
         """Write what a codec is besides its settings; returns what the manifest says of it."""
@@ -217,7 +232,7 @@ class Folder:
             folder.mkdir(exist_ok=True)
             for name, data in files.items():
                 write_durably(folder / name, data)
-            _sync(folder)
+            sync(folder)
         except OSError as error:
             raise IndexFolderError(f"{folder}: cannot be written: {error.strerror}") from None
         return {**settings, "fitted": _codec_digest(files)}
@@ -284,7 +299,7 @@ class Folder:
         """Make a state the current one: write beside, wait for the disk, rename over."""
         new, data = self.path / (MANIFEST + ".new"), manifest.to_json().encode()
         try:
-            _sync(self.path / SEGMENTS)
+            sync(self.path / SEGMENTS)
             write_durably(new, data)
             new.replace(self.path / MANIFEST)
         except OSError as error:
@@ -293,16 +308,27 @@ class Folder:
                 "committed state"
             ) from None
         try:
-            _sync(self.path)
+            sync(self.path)
         except OSError as error:
             raise IndexFolderError(
                 f"{self.path}: changed, but the disk did not confirm it: {error.strerror}; a power "
                 "cut now may undo the change"
             ) from None
-        with contextlib.suppress(OSError):  # nothing depends on it while the first is whole
-            copy = self.path / (COPY + ".new")
-            copy.write_bytes(data)
-            copy.replace(self.path / COPY)
+        self._keep_copy(data)
+
+    def _keep_copy(self, data: bytes) -> None:
+        """Nothing depends on the copy while the manifest is whole. One of another state would be
+        worse than none: its files are removed."""
+        place, new = self.path / COPY, self.path / (COPY + ".new")
+        with contextlib.suppress(OSError):
+            if place.exists() and place.read_bytes() == data:
+                return
+        try:
+            new.write_bytes(data)
+            new.replace(place)
+        except OSError:
+            with contextlib.suppress(OSError):
+                place.unlink(missing_ok=True)
 
     def named(self, manifest: Manifest) -> set[str]:
         """The names of the files in `segments/` that are part of a state."""
@@ -330,7 +356,8 @@ class Folder:
         return [name for name in found if OWN_FILE.fullmatch(name) and name not in named]
 
     def remove_strays(self, manifest: Manifest) -> None:
-        """Delete them."""
+        """Delete them, and no copy of the manifest names them any more."""
+        self._keep_copy(manifest.to_json().encode())
         for name in self.strays(manifest):
             # some systems refuse while a reader maps it; the next writer tries again
             with contextlib.suppress(OSError):
@@ -368,17 +395,17 @@ def write_durably(path: Path, data: bytes) -> None:
 def rename_durably(path: Path, place: Path) -> None:
     """Put a file in its place, over what is there, and wait until that is on disk."""
     path.replace(place)
-    _sync(place.parent)
+    sync(place.parent)
 
 
 def make_durably(folder: Path) -> None:
     """Make a folder, unless it is there, and wait until that is on disk."""
     if not folder.is_dir():
         folder.mkdir()
-        _sync(folder.parent)
+        sync(folder.parent)
 
 
-def _sync(folder: Path) -> None:
+def sync(folder: Path) -> None:
     """Make the folder's entries durable, where the system can."""
     if os.name == "nt":
         return

@@ -23,8 +23,10 @@ from glie.codec.sizes import count_bytes, counts_of, norm_bytes, norms_of
 from glie.errors import CorruptIndexError, IndexFolderError, InputError
 from glie.kernels.quantize import BFLOAT16, Packed, row_bytes
 from glie.kernels.signatures import PARTS, Lists, Signatures, lists_of
+from glie.pages import MAX_ID
 
-VERSION = 1  # of all files but some segments and some manifests
+VERSION = 1  # of all files but some segments and some manifests, pictures and tombstones
+OF_A_SEGMENT = 2  # of pictures and tombstones that say of which segment they are
 ALIGNMENT = 64
 MAX_RECORD_BYTES = 1 << 20  # of a line with its newline
 MAX_EVIDENCE_BYTES = np.iinfo(np.uint16).max  # of a page
@@ -314,7 +316,7 @@ class Segment:
         start, end = int(self._table[block]), int(self._table[block + 1])
         return self._lines(block, self._records[start:end].tobytes())[0]
 
-    def _lines(self, block: int, data: bytes) -> tuple[list[bytes], int]:
+    def _lines(self, block: int, data: bytes | memoryview) -> tuple[list[bytes], int]:
         """The lines of the block of records that these bytes begin with, and how long it is."""
         expected = min(self.per_block, self.pages - block * self.per_block)
         stream = zlib.decompressobj()
@@ -328,17 +330,16 @@ class Segment:
             raise damaged(self.path, f"record block {block} does not hold {expected} records")
         return lines[:-1], len(data) - len(stream.unused_data)
 
-    def whole_lines(self) -> list[bytes | None]:
+    def whole_lines(self) -> Iterator[bytes | None]:
         """The stored line of each page, None where it is damaged. A block of records has a
         checksum of its own, zlib's, so a damaged one takes no other with it, and where a block
         ends the next begins, whatever became of the table."""
         start, end = self._places["records"]
-        records = self._data[start:end].tobytes()
+        records = self._data[start:end].data
         try:
             table: list[int] | None = self._table.tolist()
         except CorruptIndexError:
             table = None
-        lines: list[bytes | None] = []
         at: int | None = 0
         for first in range(0, self.pages, self.per_block):
             block = first // self.per_block
@@ -349,12 +350,12 @@ class Segment:
                 found, length = self._lines(block, records[at:])
                 for line in found:
                     self._parsed(line)
-                lines += found
                 at += length
             except CorruptIndexError:
-                lines += [None] * min(self.per_block, self.pages - first)
+                yield from [None] * min(self.per_block, self.pages - first)
                 at = None
-        return lines
+            else:
+                yield from found
 
     def _parsed(self, line: bytes) -> tuple[str, dict[str, Any]]:
         try:
@@ -363,6 +364,8 @@ class Segment:
             raise damaged(self.path, f"a record cannot be read: {error}") from None
         if not isinstance(page_id, str) or not isinstance(metadata, dict):
             raise damaged(self.path, "a record is not an id and its metadata")
+        if len(page_id) > MAX_ID:
+            raise damaged(self.path, f"an id of {len(page_id):,} characters")
         return page_id, metadata
 
     def _size(self, name: str) -> int:
@@ -377,46 +380,65 @@ class Segment:
         return section
 
 
-def tombstone_bytes(deleted: npt.NDArray[np.bool_]) -> bytes:
-    """A tombstone file: one bit a page of a segment, set where it is deleted."""
+def _mark(segment: int) -> int:
+    """What a file that goes with a segment carries of that segment's checksum."""
+    return segment & 0xFFFFFFFF
+
+
+def _check_mark(path: Path, version: int, mark: int, segment: int) -> None:
+    """Refuse the file of another segment; the first version says nothing of its own."""
+    if version not in (VERSION, OF_A_SEGMENT):
+        raise damaged(path, f"version {version} is unknown; upgrade glie")
+    if mark != (_mark(segment) if version == OF_A_SEGMENT else 0):
+        raise damaged(path, "it is of another segment")
+
+
+def tombstone_bytes(deleted: npt.NDArray[np.bool_], segment: int) -> bytes:
+    """A tombstone file: one bit a page of the segment with this checksum, set where it is
+    deleted."""
     bits = np.packbits(deleted, bitorder="little").tobytes()
-    head = TOMBSTONE_HEADER.pack(TOMBSTONE_MAGIC, VERSION, 0, len(deleted), 0)[:-8]
-    return head + struct.pack("<Q", checksum(head + bits)) + bits
+    head = TOMBSTONE_HEADER.pack(TOMBSTONE_MAGIC, OF_A_SEGMENT, _mark(segment), len(deleted), 0)
+    return head[:-8] + struct.pack("<Q", checksum(head[:-8] + bits)) + bits
 
 
-def read_tombstones(path: Path) -> npt.NDArray[np.bool_]:
+def read_tombstones(path: Path, segment: int) -> npt.NDArray[np.bool_]:
     data = map_file(path)
-    _, version, zero, pages, expected = _header(path, data, TOMBSTONE_HEADER, TOMBSTONE_MAGIC)
+    _, version, mark, pages, expected = _header(path, data, TOMBSTONE_HEADER, TOMBSTONE_MAGIC)
     size = TOMBSTONE_HEADER.size
-    if version != VERSION or zero or len(data) != size + -(-pages // 8):
-        raise damaged(path, f"version {version}, {len(data)} bytes for {pages} pages")
+    if len(data) != size + -(-pages // 8):
+        raise damaged(path, f"{len(data)} bytes for {pages} pages")
+    _check_mark(path, version, mark, segment)
     if checksum(data[: size - 8].tobytes() + data[size:].tobytes()) != expected:
         raise damaged(path, "it does not match its checksum")
     return np.unpackbits(data[size:], count=pages, bitorder="little").astype(bool)
 
 
-def images_bytes(images: Sequence[bytes | None]) -> bytes:
-    """A file of page images: header, then an offset and a checksum a page, then the images."""
+def images_bytes(images: Sequence[bytes | None], segment: int) -> bytes:
+    """A file of images of the pages of the segment with this checksum: header, then an offset and
+    a checksum a page, then the images."""
     blobs = [image or b"" for image in images]
     table = np.zeros((len(blobs) + 1, 2), dtype="<u8")
     table[1:, 0] = np.cumsum([len(blob) for blob in blobs])
     table[:-1, 1] = [checksum(blob) for blob in blobs]
     entries = table.tobytes()
-    head = IMAGES_HEADER.pack(IMAGES_MAGIC, VERSION, 0, len(blobs), checksum(entries))
+    head = IMAGES_HEADER.pack(
+        IMAGES_MAGIC, OF_A_SEGMENT, _mark(segment), len(blobs), checksum(entries)
+    )
     return head + entries + b"".join(blobs)
 
 
 class Images:
     """The images of a segment's pages, memory-mapped."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, segment: int) -> None:
         self.path = path
         data = map_file(path)
-        _, version, zero, self.pages, expected = _header(path, data, IMAGES_HEADER, IMAGES_MAGIC)
+        _, version, mark, self.pages, expected = _header(path, data, IMAGES_HEADER, IMAGES_MAGIC)
         start = IMAGES_HEADER.size
         self._first = start + (self.pages + 1) * 16
-        if version != VERSION or zero or self._first > len(data):
-            raise damaged(path, f"version {version}, {len(data)} bytes for {self.pages} pages")
+        if self._first > len(data):
+            raise damaged(path, f"{len(data)} bytes for {self.pages} pages")
+        _check_mark(path, version, mark, segment)
         self._data = data
         table = data[start : self._first]
         if checksum(table) != expected:

@@ -8,7 +8,10 @@ signatures are made of the codes, and made again.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import errno
+import itertools
 import json
 import shutil
 from collections.abc import Iterator
@@ -30,6 +33,8 @@ from glie.index.folder import (
     Folder,
     Manifest,
     SegmentEntry,
+    make_durably,
+    sync,
 )
 from glie.index.format import Images, OtherVersionError, Segment, damaged, map_file
 from glie.index.signing import with_signatures
@@ -134,10 +139,13 @@ def repair(folder: Folder) -> Repair:
             return Repair(before, before, ())
         for damage in before.damage:
             if damage.loss == "codec":
-                raise damaged(
-                    folder.path / CODEC, f"{damage.what}; nothing else tells what the codes mean"
+                raise CorruptIndexError(
+                    f"{folder.path / CODEC}: damaged: {damage.what}; restore it from a backup: "
+                    "nothing else tells what the codes mean",
+                    damage.what,
                 )
         try:
+            (folder.path / SEGMENTS).mkdir(exist_ok=True)
             aside = _set_aside(folder, found)
             manifest = _mended(folder, found)
         except OSError as error:
@@ -163,9 +171,10 @@ def _mended(folder: Folder, found: _Findings) -> Manifest:
             continue
         written = len(writer.entries)
         if part.segment is not None:
-            lines = part.segment.whole_lines()
+            lines = zip(part.segment.whole_lines(), part.keep.tolist(), strict=True)
+            kept = (line for line, keep in lines if keep and line is not None)
             for rows in part.rows():
-                records = [line for row in rows.tolist() if (line := lines[row]) is not None]
+                records = list(itertools.islice(kept, len(rows)))
                 pictures = [_picture(part.images, row) for row in rows.tolist()]
                 writer.add(part.segment.codes.take(rows), records, pictures)
         writer.flush()
@@ -190,21 +199,34 @@ def _picture(images: Images | None, row: int) -> bytes | None:
 
 
 def _set_aside(folder: Folder, found: _Findings) -> tuple[str, ...]:
-    """Copies of what cannot be read, as far as it is there, before anything is removed; without a
-    manifest to trust, of all that the older one does not name too."""
+    """Keep what cannot be read, as far as it is there, before anything is removed: by a second
+    name, so that not a byte of it is read or written. With a segment go the pictures and
+    tombstones of its pages; without a manifest to trust, all that the older one does not name."""
     damage = found.health.damage
     names = [d.file for d in damage if d.loss != "nothing" or d.file == MANIFEST]
     if MANIFEST in names:
         names += [f"{SEGMENTS}/{name}" for name in folder.strays(found.manifest)]
+    for part in found.parts:
+        if any(fault.loss == "pages" for fault in part.damage):
+            beside = ((part.entry.images, "img"), (part.entry.tombstones, "del"))
+            paths = [folder.file(number, kind) for number, kind in beside if number is not None]
+            names += [f"{SEGMENTS}/{path.name}" for path in paths]
     kept = []
-    for name in names:
+    for name in dict.fromkeys(names):
         source, target = folder.path / name, folder.path / ASIDE / Path(name).name
-        while target.exists():
+        if not source.is_file():
+            continue
+        make_durably(target.parent)
+        while target.exists() and not target.samefile(source):  # of an earlier repair
             target = target.with_name(target.name + "~")
-        if source.is_file():
-            target.parent.mkdir(exist_ok=True)
-            shutil.copyfile(source, target)
-            kept.append(f"{ASIDE}/{target.name}")
+        if not target.exists():
+            try:
+                target.hardlink_to(source)
+            except OSError:  # a file system without such names
+                shutil.copyfile(source, target)
+        kept.append(f"{ASIDE}/{target.name}")
+    if kept:
+        sync(folder.path / ASIDE)
     return tuple(kept)
 
 
@@ -218,9 +240,20 @@ def _readable_manifest(folder: Folder) -> tuple[str, list[Damage]]:
         try:
             copy = Manifest.read(folder.path, COPY)
         except IndexFolderError:
-            raise error from None
+            raise CorruptIndexError(
+                f"{folder.path / MANIFEST}: damaged: {error.fault}, and so is {COPY}; restore one "
+                "of them from a backup",
+                error.fault,
+            ) from None
         what = f"{error.fault}; its copy is of commit {copy.generation}"
-        return COPY, [Damage(MANIFEST, what, "nothing")]
+        later = [
+            name
+            for name in folder.strays(copy)
+            if name.endswith(".seg") and int(name.removesuffix(".seg")) >= copy.next_number
+        ]
+        if later:  # a writer was killed before it renewed the copy, or before it committed
+            what += f", and later ones may have stored pages in {', '.join(later)}"
+        return COPY, [Damage(MANIFEST, what, "pages" if later else "nothing")]
     try:
         if (folder.path / COPY).exists():  # what older versions wrote has none
             copy = Manifest.read(folder.path, COPY)
@@ -260,7 +293,10 @@ def _checked(folder: Folder, manifest: Manifest, damage: list[Damage]) -> _Findi
     paths = [folder.path / name for name in (MANIFEST, COPY)]
     paths += [path for path in (folder.path / CODEC).glob("*") if path.is_file()]
     paths += [folder.path / SEGMENTS / name for name in named]
-    sizes = [path.stat().st_size for path in paths if path.exists()]
+    sizes = []
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            sizes.append(path.stat().st_size)
     pages = sum(int(part.keep.sum()) for part in parts)
     health = Health(len(sizes), sum(sizes), pages, (*damage, *faults))
     return _Findings(manifest, parts, finder, unsigned, health)
@@ -270,10 +306,11 @@ def _part(folder: Folder, manifest: Manifest, entry: SegmentEntry, seen: set[str
     """What is whole of a segment. `seen` are the ids of pages behind it, and takes in its own."""
     name = f"{SEGMENTS}/{folder.file(entry.number, 'seg').name}"
     try:
+        _read_through(folder.file(entry.number, "seg"))
         segment = open_segment(folder, manifest, entry)
     except OtherVersionError:
         raise
-    except (IndexFolderError, FileNotFoundError) as error:
+    except (CorruptIndexError, FileNotFoundError) as error:
         live = entry.pages - entry.deleted
         damage = [Damage(name, _fault(error), "pages", unnamed=live)]
         return _Part(entry, None, np.zeros(0, bool), None, damage)
@@ -281,16 +318,18 @@ def _part(folder: Folder, manifest: Manifest, entry: SegmentEntry, seen: set[str
     ids = [None if line is None else str(json.loads(line)[0]) for line in segment.whole_lines()]
     whole = np.array([page_id is not None for page_id in ids])
     try:
+        if entry.tombstones is not None:
+            _read_through(folder.file(entry.tombstones, "del"))
         deleted = read_deleted(folder, entry)
-    except (IndexFolderError, FileNotFoundError) as error:
+    except (CorruptIndexError, FileNotFoundError) as error:
         assert entry.tombstones is not None
         file = f"{SEGMENTS}/{folder.file(entry.tombstones, 'del').name}"
-        what = f"{_fault(error)}; which {entry.deleted} of these pages were deleted is unknown"
+        what = f"{_fault(error)}; it said which {entry.deleted} of the pages are deleted"
         known = tuple(page_id for page_id in ids if page_id is not None and page_id not in seen)
         unnamed = int(np.count_nonzero(~whole))
         damage.append(Damage(file, what, "deletions", known, unnamed))
         deleted = np.array([page_id in seen for page_id in ids])  # replaced since, at least
-    fault, of_codes = _segment_fault(segment)
+    fault, of_codes = _segment_fault(open_segment(folder, manifest, entry))  # it keeps what it read
     if fault is not None:
         gone = ~deleted if of_codes else ~deleted & ~whole
         affected = tuple(ids[row] or "" for row in np.flatnonzero(gone & whole).tolist())
@@ -333,10 +372,11 @@ def _checked_images(
         return None
     images, lost, what = None, np.flatnonzero(keep).tolist(), "some do not match their checksum"
     try:
+        _read_through(folder.file(entry.images, "img"))
         images = open_images(folder, entry)
         assert images is not None
         lost = [row for row in range(images.pages) if not images.is_whole(row)]
-    except (IndexFolderError, FileNotFoundError) as error:
+    except (CorruptIndexError, FileNotFoundError) as error:
         what = _fault(error)
     if lost or images is None:
         affected = tuple(page_id for row in lost if keep[row] and (page_id := ids[row]) is not None)
@@ -355,23 +395,38 @@ def _checked_finder(
         return None, unsigned, damage
     path = folder.file(entry.number, "fnd")
     try:
+        _read_through(path)
         finder = read_finder(path, map_file(path), entry, manifest.dim)
-    except (IndexFolderError, FileNotFoundError) as error:
+    except (CorruptIndexError, FileNotFoundError) as error:
         damage.append(Damage(f"{SEGMENTS}/{path.name}", _fault(error), "nothing"))
     for part in parts:
         if part.segment is None or part.entry.signatures is None:
             continue
         path = folder.file(part.entry.signatures, "sig")
         try:
+            _read_through(path)
             file = open_signatures(path, part.segment, entry)
             _ = file.signatures if finder is None else file.lists(len(finder.cells))
-        except (IndexFolderError, FileNotFoundError) as error:
+        except (CorruptIndexError, FileNotFoundError) as error:
             damage.append(Damage(f"{SEGMENTS}/{path.name}", _fault(error), "nothing"))
             unsigned.add(part.entry.number)
     return finder, unsigned, damage
 
 
-def _fault(error: Exception) -> str:
-    if isinstance(error, FileNotFoundError):
-        return "the file is missing"
-    return error.fault if isinstance(error, CorruptIndexError) else str(error)
+def _read_through(path: Path) -> None:
+    """What the disk cannot read is damage; in a mapped file it would end the process. Anything
+    else that the system refuses says nothing about the file."""
+    try:
+        with open(path, "rb") as file:
+            while file.read(1 << 20):
+                pass
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if error.errno in (errno.EIO, errno.EISDIR):
+            raise damaged(path, f"it cannot be read: {error.strerror}") from None
+        raise IndexFolderError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def _fault(error: CorruptIndexError | FileNotFoundError) -> str:
+    return error.fault if isinstance(error, CorruptIndexError) else "the file is missing"

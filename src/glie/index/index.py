@@ -558,7 +558,7 @@ class Index:
                 if total == entry.pages:
                     continue  # nothing of it is left
                 tombstones = writer.take_number()
-                self._folder.write(tombstones, "del", tombstone_bytes(deleted))
+                self._folder.write(tombstones, "del", tombstone_bytes(deleted, entry.checksum))
                 entry = dataclasses.replace(entry, tombstones=tombstones, deleted=total)
             entries.append(entry)
         entries += writer.entries

@@ -280,7 +280,7 @@ def open_images(folder: Folder, entry: SegmentEntry) -> Images | None:
     """The pictures of a segment's pages, if there are any."""
     if entry.images is None:
         return None
-    images = Images(folder.file(entry.images, "img"))
+    images = Images(folder.file(entry.images, "img"), entry.checksum)
     if images.pages != entry.pages:
         raise damaged(images.path, f"it is of {images.pages} pages, expected {entry.pages}")
     return images
@@ -291,7 +291,7 @@ def read_deleted(folder: Folder, entry: SegmentEntry) -> Mask:
     deleted = np.zeros(entry.pages, bool)
     if entry.tombstones is not None:
         path = folder.file(entry.tombstones, "del")
-        deleted = read_tombstones(path)
+        deleted = read_tombstones(path, entry.checksum)
         if (len(deleted), int(deleted.sum())) != (entry.pages, entry.deleted):
             raise damaged(path, "it is not the file that the manifest names")
     return deleted

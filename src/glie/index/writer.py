@@ -55,13 +55,13 @@ class SegmentWriter:
         number = self.take_number()
         data = segment_bytes(StoredCodes.joined(self._codes), self._records)
         self.folder.write(number, "seg", data)
-        has_images = any(self._images)
+        has_images, mark = any(self._images), segment_checksum(data)
         if has_images:
-            self.folder.write(number, "img", images_bytes(self._images))
+            self.folder.write(number, "img", images_bytes(self._images, mark))
         entry = SegmentEntry(
             number,
             pages=len(self._records),
-            checksum=segment_checksum(data),
+            checksum=mark,
             images=number if has_images else None,
         )
         self.entries.append(entry)
