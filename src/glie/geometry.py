@@ -62,8 +62,11 @@ def gaussian_control(vectors: Any, seed: Seed = 0) -> Points:
     points = _points(vectors)
     mean, count = points.mean(axis=0), len(points)
     # mixing the centred rows by Gaussian weights gives their covariance, with none to factorise
-    weights = np.random.default_rng(seed).normal(size=(count, count))
-    return np.asarray(mean + weights @ (points - mean) / math.sqrt(max(count - 1, 1)))
+    rng, drawn = np.random.default_rng(seed), np.empty_like(points)
+    for first in range(0, count, ROWS_AT_ONCE):
+        block = drawn[first : first + ROWS_AT_ONCE]
+        block[:] = rng.normal(size=(len(block), count)) @ (points - mean)
+    return np.asarray(mean + drawn / math.sqrt(max(count - 1, 1)))
 
 
 def uniform_control(vectors: Any, seed: Seed = 0) -> Points:
