@@ -189,8 +189,8 @@ def test_on_the_command_line(run: Run, tmp_path: Path, name: str) -> None:  # no
         assert str(path) in line
         assert "bad" in line
     codec = tmp_path / "codec"
-    for verb in (("fit", path, "--to", codec), ("evaluate", path)):  # which take sets
-        done = run(*verb)
+    for asked in (("fit", path, "--to", codec), ("evaluate", path)):  # which take sets
+        done = run(*asked)
         assert (done.code, done.err.count("\n")) == (1, 1)
         assert f"{path}: no such folder; expected one with corpus.jsonl" in done.err
     assert not codec.exists()

@@ -61,11 +61,12 @@ def gaussian_control(vectors: Any, seed: Seed = 0) -> Points:
     in every direction, and no curvature."""
     points = _points(vectors)
     mean, count = points.mean(axis=0), len(points)
+    centred, drawn = points - mean, np.empty_like(points)
     # mixing the centred rows by Gaussian weights gives their covariance, with none to factorise
-    rng, drawn = np.random.default_rng(seed), np.empty_like(points)
+    rng = np.random.default_rng(seed)
     for first in range(0, count, ROWS_AT_ONCE):
         block = drawn[first : first + ROWS_AT_ONCE]
-        block[:] = rng.normal(size=(len(block), count)) @ (points - mean)
+        block[:] = rng.normal(size=(len(block), count)) @ centred
     return np.asarray(mean + drawn / math.sqrt(max(count - 1, 1)))
 
 

@@ -316,26 +316,26 @@ def test_a_page_of_too_many_vectors(tmp_path: Path) -> None:
 @told("a file name with `..`, slashes, NUL, or any Unicode")
 def test_file_names(client: Client, index_path: Path) -> None:
     ours = client()
-    before = {path for path in index_path.parent.rglob("*") if index_path not in path.parents}
+
+    def outside() -> set[Path]:
+        return {path for path in index_path.parent.rglob("*") if index_path not in path.parents}
+
+    before = outside()
     for number, (name, kept) in enumerate(
         (("../../x.txt", "x.txt"), ("..\\y.txt", "y.txt"), ("日本語\u202e.txt", "日本語_.txt"))
     ):
         added = upload(ours, (name, b"text number %d" % number))
         assert (added.status_code, added.json()["documents"]) == (201, [kept])
     head = b'--x\r\nContent-Disposition: form-data; name="files"; filename="'
-    for number, name in enumerate(
-        (b"n\x00l.txt", b"\xff\xfe.txt", b"\xed\xa0\x80.txt", b"a\nb.txt")
-    ):
-        body = head + name + b'"\r\n\r\nother text %d\r\n--x--\r\n' % number
+    for raw in (b"n\x00l.txt", b"\xff\xfe.txt", b"\xed\xa0\x80.txt", b"a\nb.txt"):
+        body = head + raw + b'"\r\n\r\nother text\r\n--x--\r\n'
         sent = {"content-type": "multipart/form-data; boundary=x"}
         added = ours.post("/documents", content=body, headers=sent)
-        assert added.status_code == 201, name
+        assert added.status_code == 201, raw
         (kept,) = added.json()["documents"]
         assert (index_path / "documents" / kept).is_file()
         assert ours.delete(f"/documents/{quote(kept, safe='')}").json()["deleted"] == 1
-    assert {
-        path for path in index_path.parent.rglob("*") if index_path not in path.parents
-    } == before
+    assert outside() == before
 
 
 @told("a file that is there already")
