@@ -83,7 +83,7 @@ def test_search_in_some_documents(client: Client) -> None:
         ({"query": "a", "tip": 1}, "tip: extra inputs are not permitted"),
         ({"vectors": []}, "at least one row"),
         ({"vectors": [[1.0], [1.0, 0.0]]}, "rows of one length"),
-        ({"vectors": [[1.0, 0.0]]}, "their vectors have 2 numbers"),
+        ({"vectors": [[1.0, 0.0]]}, "vectors: rows of 2 numbers, expected 128"),
         ({"vectors": [[1.0]] * 4}, "vectors: found 4, expected at most 3"),
         ({"vectors": [["x"]]}, "vectors.0.0: input should be a valid number"),
     ],
