@@ -15,6 +15,7 @@ import pytest
 
 import glie
 from tests.conftest import make_arrays, unit
+from tests.test_cli import Run, run  # noqa: F401 (a fixture)
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "reliability.md"
 DIM = 16
@@ -169,18 +170,71 @@ def test_an_id_that_is_there_already(index: glie.Index) -> None:
             act(["nowhere"])
 
 
-@pytest.mark.parametrize("name", ["NaN", "infinity", "a zero vector", "no vectors", "booleans"])
-def test_on_the_command_line(tmp_path: Path, name: str) -> None:
+MEASURED = ("a zero vector", "a vector off the sphere")  # by `glie geometry`: norms are its matter
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_on_the_command_line(run: Run, tmp_path: Path, name: str) -> None:  # noqa: F811
     """One line that names the file and the page, and exit code 1."""
+    path, ragged = tmp_path / "pages.npz", name == "rows of several lengths"
+    bad = np.array(ROWS[name].array(), dtype=object if ragged else None)
+    np.savez(path, fine=make_arrays(1, low=30)[0], bad=bad)
+    for verb in ("plan", "geometry"):
+        done = run(verb, path, "--json")
+        if verb == "geometry" and name in MEASURED:
+            assert done.code == 0
+            continue
+        assert (done.code, done.out) == (1, "")
+        (line,) = done.err.strip().split("\n")
+        assert str(path) in line
+        assert "bad" in line
+    codec = tmp_path / "codec"
+    for asked in (("fit", path, "--to", codec), ("evaluate", path)):  # which take sets
+        done = run(*asked)
+        assert (done.code, done.err.count("\n")) == (1, 1)
+        assert f"{path}: no such folder; expected one with corpus.jsonl" in done.err
+    assert not codec.exists()
+
+
+def test_long_and_unequal_pages_on_the_command_line(
+    run: Run,  # noqa: F811
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "pages.npz"
-    np.savez(path, fine=make_arrays(1, low=30)[0], bad=ROWS[name].array())
-    command = [*COMMAND, "plan", str(path), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert done.stdout == ""
-    (line,) = done.stderr.strip().split("\n")
-    assert "bad" in line
-    assert "Traceback" not in done.stderr
+    np.savez(path, fine=np.eye(4), bad=np.tile(np.eye(4), (25_000, 1)))
+    for verb in ("plan", "geometry"):
+        done = run(verb, path)
+        says = f"glie: {path}, key 'bad': 100000 vectors, at most 65535 fit a code; split the page"
+        assert (done.code, done.err) == (1, says + "\n")
+    np.savez(path, fine=np.eye(4), bad=np.eye(3))
+    done = run("plan", path)
+    assert (done.code, done.err.count("\n")) == (1, 1)
+    assert "page 'bad': its vectors have 3 numbers, those of page 'fine' have 4" in done.err
+
+
+def test_names_and_questions_on_the_command_line(
+    run: Run,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An empty name is no folder: not all is deleted that lies below this one."""
+    monkeypatch.chdir(tmp_path)
+    Path("a.txt").write_text("Otters hold hands")
+    Path("b.txt").write_bytes(b"\x00\x01")
+    done = run("index", ".", "--to", "a.glie", "--json")
+    assert done.json["problems"] == ["b.txt, page 1: no token is left of '\\x00\\x01\\n\\n'"]
+    for asked in (
+        *(("delete", "a.glie", name) for name in ("", "nope", "a\nb", "\udcff")),
+        *(("search", "a.glie", question) for question in ("", " ", "\x00", "a\udcffb")),
+        *(("search", "a.glie", "otters", name, "-1") for name in ("--top", "--shortlist")),
+    ):
+        done = run(*asked)
+        assert (done.code, done.out, done.err.count("\n")) == (1, "", 1), asked
+    for value in ("nan", "inf", "1e308", "x"):
+        done = run("search", "a.glie", "otters", "--top", value)
+        assert (done.code, done.err.count("\n")) == (2, 1)
+        assert "'--top'" in done.err
+    assert glie.Index.open("a.glie").ids == ["a.txt#1"]
 
 
 def test_odd_ids_on_the_command_line(tmp_path: Path) -> None:

@@ -221,7 +221,7 @@ def test_a_moved_folder_is_the_same_folder(empty: glie.Index, folder: Path) -> N
 def test_a_page_with_too_many_vectors_is_left_out(
     empty: glie.Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ingest_module, "MAX_VECTORS", 3)
+    monkeypatch.setattr("glie.codec.anchors.MAX_VECTORS", 3)
     make_pdf(tmp_path / "a.pdf", ["one two three four", "one two"])
     report = ingest(empty, WordEncoder(), [tmp_path / "a.pdf"])
     assert report.problems == ["a.pdf, page 1: 4 vectors, at most 3 fit a code; split the page"]

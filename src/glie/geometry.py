@@ -61,9 +61,13 @@ def gaussian_control(vectors: Any, seed: Seed = 0) -> Points:
     in every direction, and no curvature."""
     points = _points(vectors)
     mean, count = points.mean(axis=0), len(points)
+    centred, drawn = points - mean, np.empty_like(points)
     # mixing the centred rows by Gaussian weights gives their covariance, with none to factorise
-    weights = np.random.default_rng(seed).normal(size=(count, count))
-    return np.asarray(mean + weights @ (points - mean) / math.sqrt(max(count - 1, 1)))
+    rng = np.random.default_rng(seed)
+    for first in range(0, count, ROWS_AT_ONCE):
+        block = drawn[first : first + ROWS_AT_ONCE]
+        block[:] = rng.normal(size=(len(block), count)) @ centred
+    return np.asarray(mean + drawn / math.sqrt(max(count - 1, 1)))
 
 
 def uniform_control(vectors: Any, seed: Seed = 0) -> Points:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
-from glie.codec.anchors import MAX_VECTORS
+from glie.codec.anchors import check_length
 from glie.codec.fitted import same_encoder
 from glie.documents import (
     TEXT,
@@ -21,7 +21,14 @@ from glie.documents import (
 )
 from glie.encoders import load_encoder
 from glie.encoders.base import Encoder, reads
-from glie.errors import DocumentError, EncoderError, IdError, MissingExtraError
+from glie.errors import (
+    DocumentError,
+    EncoderError,
+    IdError,
+    InputError,
+    MissingExtraError,
+    VectorError,
+)
 from glie.index.index import FIRST_PAGES, Batch, Index
 from glie.pages import Pages
 
@@ -256,6 +263,8 @@ def pages_of(index: Index, names: Iterable[str]) -> list[str]:
     by_path = {document.path: document for document in known.values() if document.path}
     ids: list[str] = []
     for name in names:
+        if not name:  # as a path it would be this folder, and all below it
+            raise IdError("expected the name of a document or of a page, found ''")
         named, at_path = known.get(name), by_path.get(str(Path(name).resolve()))
         if named is not None and at_path is not None and named is not at_path:
             raise IdError(
@@ -398,14 +407,15 @@ def _store(
             part = pages[at : at + PAGES_PER_ENCODE]
             given = [(page, document, _given(page, looked_at, report)) for page, document in part]
             given = [row for row in given if row[2] is not None]
-            vectors = encoder.encode_pages([content for *_, content in given])
+            vectors = _encoded(encoder, given, report)
             kept = []
             for (page, document, _), array in zip(given, vectors, strict=True):
-                if len(array) > MAX_VECTORS:
-                    report.problems.append(
-                        f"{page.document}, page {page.number}: {len(array)} vectors, at most "
-                        f"{MAX_VECTORS} fit a code; split the page"
-                    )
+                if array is None:
+                    continue
+                try:
+                    check_length(len(array), f"{page.document}, page {page.number}")
+                except VectorError as error:
+                    report.problems.append(str(error))
                 else:
                     kept.append((page, document, array))
             stored += len(kept)
@@ -428,6 +438,22 @@ def _given(page: DocumentPage, looked_at: Literal["text", "image"], report: Repo
     except DocumentError as error:
         _note(report, str(error))
         return None
+
+
+def _encoded(
+    encoder: Encoder, given: Sequence[tuple[DocumentPage, _Ready, Any]], report: Report
+) -> Sequence[Any]:
+    """The vectors of these pages. Where the encoder refuses one, such as a text of which no token
+    is left, it is None, and there is a word on it."""
+    try:
+        return encoder.encode_pages([content for *_, content in given])
+    except InputError as error:
+        if len(given) > 1:
+            return [_encoded(encoder, [one], report)[0] for one in given]
+        page = given[0][0]
+        why = str(error).removeprefix("page 0: ")
+        report.problems.append(f"{page.document}, page {page.number}: {why}")
+        return [None]
 
 
 def _metadata(page: DocumentPage, document: _Ready) -> dict[str, Any]:

@@ -220,10 +220,17 @@ def check_id(name: object, what: str) -> None:
         raise IdError(
             f"{what}: {len(name):,} characters ({name!r:.40}...), at most {MAX_ID:,} are stored"
         )
+    if not is_unicode(name):
+        raise IdError(f"{what}: {name!r} is not valid Unicode (a lone surrogate)")
+
+
+def is_unicode(text: str) -> bool:
+    """Whether it can be written as UTF-8: half of a letter, a lone surrogate, cannot."""
     try:
-        name.encode()
+        text.encode()
     except UnicodeEncodeError:
-        raise IdError(f"{what}: {name!r} is not valid Unicode (a lone surrogate)") from None
+        return False
+    return True
 
 
 def _converted(source: Any, what: str) -> npt.NDArray[Any]:

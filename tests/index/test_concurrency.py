@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import assume, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tools.faults import Change, K, Model, Page, changes
@@ -30,6 +30,7 @@ class Snapshots(RuleBasedStateMachine):
         self.writer = glie.Index.create(self.path, glie.Codec(k=K))
         self.model, self.told = Model(), Told()
         self.readers: list[glie.Index] = []
+        self.seeds: set[int] = set()
         self._note()
 
     def _note(self) -> None:
@@ -42,6 +43,8 @@ class Snapshots(RuleBasedStateMachine):
 
     @rule(seed=st.integers(0, 2**31))
     def write(self, seed: int) -> None:
+        assume(seed not in self.seeds)  # of which the ids of new pages are made
+        self.seeds.add(seed)
         change = next(changes(seed, self.model))
         if change.verb != "shrink":
             self._make(change)

@@ -39,11 +39,16 @@ def clusters_of(pages: Pages, config: CodecConfig) -> Clusters:
 
 def check_lengths(pages: Pages) -> None:
     """Raise unless the size of any cluster fits a code."""
-    longest = int(pages.lengths.argmax()) if len(pages) else 0
-    if len(pages) and pages.lengths[longest] > MAX_VECTORS:
+    if len(pages):
+        longest = int(pages.lengths.argmax())
+        check_length(int(pages.lengths[longest]), f"page {pages.ids[longest]!r}")
+
+
+def check_length(vectors: int, what: str) -> None:
+    """Raise unless a page of so many vectors fits a code."""
+    if vectors > MAX_VECTORS:
         raise VectorError(
-            f"page {pages.ids[longest]!r}: {pages.lengths[longest]} vectors, at most "
-            f"{MAX_VECTORS} fit a code; split the page"
+            f"{what}: {vectors} vectors, at most {MAX_VECTORS} fit a code; split the page"
         )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from glie.documents import open_picture, read_image
 from glie.errors import InputError
+from glie.pages import is_unicode
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -57,4 +58,6 @@ def checked_texts(texts: Sequence[Any], kind: str) -> list[str]:
     for i, text in enumerate(texts):
         if not isinstance(text, str) or not text.strip():
             raise InputError(f"{kind} {i}: no text to encode (found {text!r:.40})")
+        if not is_unicode(text):
+            raise InputError(f"{kind} {i}: {text!r:.40} is not valid Unicode (a lone surrogate)")
     return list(texts)

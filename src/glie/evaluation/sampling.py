@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from glie.documents import TEXT, DocumentPage, find_documents, read_document
-from glie.errors import DatasetError, DocumentError
+from glie.errors import DatasetError, DocumentError, IdError, VectorError
 from glie.evaluation import cache, vidore
 from glie.evaluation.datasets import CORPUS, Dataset, Picture, load_pages
 from glie.evaluation.encoded import Encoded
@@ -42,7 +42,11 @@ def sample(
     if path.suffix == ".npz":
         corpora = read_corpora(path)
         _, drawn = drawn_from(chain.from_iterable(corpora.values()), most, rng)
-        return Sample(Pages([array for _, array in drawn], [key for key, _ in drawn]), None)
+        try:
+            pages = Pages([array for _, array in drawn], [key for key, _ in drawn])
+        except (VectorError, IdError) as error:
+            raise type(error)(f"{path}: {error}") from None
+        return Sample(pages, None)
     if path.exists() and not _is_set(path):
         loaded: Dataset | Encoded = _documents(path, most, rng)
     else:

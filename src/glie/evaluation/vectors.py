@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from glie.codec.anchors import check_length
 from glie.errors import DatasetError
 from glie.evaluation import cache
 from glie.evaluation.encoded import Encoded
@@ -74,7 +75,9 @@ def _pages(source: Path, keys: Sequence[str]) -> Iterator[tuple[str, npt.NDArray
                 array = file[key]
             except Exception as error:
                 raise DatasetError(f"{what}: {_reason(error)}; {EXPECTED}") from None
-            yield key, checked_vectors(array, what)
+            array = checked_vectors(array, what)
+            check_length(len(array), what)
+            yield key, array
 
 
 def vectors_of(encoded: Encoded) -> Iterator[tuple[str, npt.NDArray[Any]]]:

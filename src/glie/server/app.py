@@ -26,7 +26,9 @@ from glie.errors import (
     InputError,
     LockedError,
     MissingExtraError,
+    VectorError,
 )
+from glie.pages import is_unicode
 from glie.server.guard import COOKIE, Guard, same, session_of
 from glie.server.library import LARGE, THUMBNAIL, Library, NotShownError
 from glie.server.limits import Limits
@@ -40,6 +42,7 @@ try:
     from fastapi import FastAPI, File, HTTPException, Query, Request, Response, UploadFile
     from fastapi.exceptions import RequestValidationError
     from fastapi.responses import JSONResponse, StreamingResponse
+    from starlette.convertors import PathConvertor, register_url_convertor
     from starlette.exceptions import HTTPException as StarletteHTTPException
 
     from glie.server import schemas
@@ -70,6 +73,15 @@ STATUS: tuple[tuple[type[GlieError], int], ...] = (
 )
 
 log = logging.getLogger("glie.serve")
+
+
+class AnyConvertor(PathConvertor):
+    """An id in an address: it may hold slashes and, unlike in a path, newlines."""
+
+    regex = "(?s:.*)"
+
+
+register_url_convertor("any", AnyConvertor())
 
 
 def problem(status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
@@ -267,6 +279,7 @@ def _add_search(app: FastAPI, library: Library, metrics: Metrics, limits: Limits
         if asked.top > limits.top:
             raise InputError(f"top: found {asked.top}, expected at most {limits.top}")
         began = time.perf_counter()
+        check(asked, index)
         vectors = question(asked) if len(index) else None
         encoded = time.perf_counter()
         where = None
@@ -276,12 +289,7 @@ def _add_search(app: FastAPI, library: Library, metrics: Metrics, limits: Limits
             hits = glie.Hits([], [], [], glie.Cost(0, 0, 0, 0.0))
         else:
             hits = index.search(
-                [vectors],
-                asked.top,
-                shortlist=asked.shortlist,
-                where=where,
-                exact=asked.exact,
-                normalize=asked.normalize,
+                vectors, asked.top, shortlist=asked.shortlist, where=where, exact=asked.exact
             )[0]
         metrics.searched(hits.cost)
         metrics.encodings.observe(encoded - began)
@@ -303,19 +311,33 @@ def _add_search(app: FastAPI, library: Library, metrics: Metrics, limits: Limits
             ),
         )
 
-    def question(asked: schemas.SearchRequest) -> np.ndarray[Any, Any]:
+    def check(asked: schemas.SearchRequest, index: glie.Index) -> None:
+        """What holds of a question whatever the index has."""
         if (asked.query is None) == (asked.vectors is None):
             raise InputError("expected either query, a question in words, or vectors")
         if asked.query is not None:
             check_question(asked.query, limits)
-            return library.question(asked.query)
-        assert asked.vectors is not None
-        if not asked.vectors or len({len(row) for row in asked.vectors}) != 1:
+        if asked.vectors is None:
+            return
+        lengths = {len(row) for row in asked.vectors}
+        if len(lengths) != 1:
             raise InputError("vectors: expected at least one row, and rows of one length")
         if len(asked.vectors) > limits.query_vectors:
             found, most = len(asked.vectors), limits.query_vectors
             raise InputError(f"vectors: found {found:,}, expected at most {most:,}")
-        return np.array(asked.vectors, dtype=np.float64)
+        if index.dim is not None and lengths != {index.dim}:
+            found = lengths.pop()
+            raise InputError(f"vectors: rows of {found} numbers, expected {index.dim}")
+
+    def question(asked: schemas.SearchRequest) -> glie.Queries:
+        if asked.query is not None:
+            return glie.Queries([library.question(asked.query)])
+        try:
+            vectors = np.array(asked.vectors, dtype=np.float64)
+            return glie.Queries([vectors], normalize=asked.normalize)
+        except VectorError as error:
+            said = str(error).removeprefix("query '0', ")
+            raise VectorError(f"vectors: {said}") from None
 
     def hit(
         index: glie.Index, rank: int, page_id: str, score: float, metadata: Any, query: str
@@ -338,6 +360,8 @@ def _add_search(app: FastAPI, library: Library, metrics: Metrics, limits: Limits
 def check_question(question: str, limits: Limits) -> None:
     if not question.strip():
         raise InputError("query: the question is empty")
+    if not is_unicode(question):
+        raise InputError("query: not valid Unicode (a lone surrogate)")
     if len(question) > limits.query_characters:
         found, most = len(question), limits.query_characters
         raise InputError(f"query: {found:,} characters, expected at most {most:,}")
@@ -360,7 +384,7 @@ def _add_pages(app: FastAPI, library: Library, limits: Limits) -> None:
     # an id may hold slashes, so the longer routes come first
 
     @app.get(
-        "/pages/{id:path}/image",
+        "/pages/{id:any}/image",
         tags=["pages"],
         response_class=Response,
         responses={
@@ -387,7 +411,7 @@ def _add_pages(app: FastAPI, library: Library, limits: Limits) -> None:
         drawn = library.picture(index, id, THUMBNAIL if size == "thumbnail" else LARGE)
         return Response(drawn, media_type="image/webp", headers=headers)
 
-    @app.get("/pages/{id:path}/heatmap", tags=["pages"], responses=problems(404, 501))
+    @app.get("/pages/{id:any}/heatmap", tags=["pages"], responses=problems(404, 501))
     def heatmap(
         id: str,
         query: Annotated[str, Query(description="The question.", examples=[schemas.QUESTION])],
@@ -428,7 +452,7 @@ def _add_pages(app: FastAPI, library: Library, limits: Limits) -> None:
             ],
         )
 
-    @app.get("/pages/{id:path}/geometry", tags=["pages"], responses=problems(404, 501))
+    @app.get("/pages/{id:any}/geometry", tags=["pages"], responses=problems(404, 501))
     def geometry(id: str) -> schemas.PageMap:
         """The page's vectors in a plane, with what is stored of them and what is read back."""
         index = library.index
@@ -443,7 +467,7 @@ def _add_pages(app: FastAPI, library: Library, limits: Limits) -> None:
         made = page_map(id, vectors, labels, codes, children)
         return schemas.PageMap(id=id, reason=reason, **dataclasses.asdict(made))
 
-    @app.get("/pages/{id:path}", tags=["pages"], responses=problems(404, 501))
+    @app.get("/pages/{id:any}", tags=["pages"], responses=problems(404, 501))
     def page(id: str) -> schemas.Page:
         """A page: its text, its place in the document, and what is stored of it."""
         index = library.index
@@ -529,13 +553,13 @@ def _add_documents(
             return StreamingResponse(_told(work), media_type=NDJSON)
         return JSONResponse(work(), 201)
 
-    @app.get("/documents/{id:path}", tags=["documents"], responses=problems(404))
+    @app.get("/documents/{id:any}", tags=["documents"], responses=problems(404))
     def document(id: str) -> schemas.DocumentPages:
         """A document and the ids of its pages, in order."""
         found = library.document(id)
         return schemas.DocumentPages(name=id, uploaded=found.uploaded, pages=found.ids)
 
-    @app.delete("/documents/{id:path}", tags=["documents"], responses=problems(404, 409))
+    @app.delete("/documents/{id:any}", tags=["documents"], responses=problems(404, 409))
     def delete(id: str) -> schemas.Deleted:
         """Delete a document from the index. Its file is deleted if it was uploaded, and left where
         it is otherwise."""

@@ -43,7 +43,8 @@ class Metrics:
         self._pages = Gauge("glie_index_pages", "Pages in the index.", registry=registry)
 
     def answered(self, scope: Mapping[str, Any], status: int) -> None:
-        route = getattr(scope.get("route"), "path", "none")  # and not the path, of which are many
+        # and not the path, of which are many
+        route = getattr(scope.get("route"), "path_format", "none")
         self._requests.labels(route, str(status)).inc()
 
     def searched(self, cost: Cost) -> None:

@@ -24,6 +24,8 @@ class SearchRequest(Model):
     """A question: `query` in words, for an index that names its encoder, or `vectors`, one unit
     vector a token, of any encoder."""
 
+    model_config = ConfigDict(strict=True)  # "10" and true are no numbers
+
     query: str | None = Field(None, description="The question, in words.", examples=[QUESTION])
     vectors: list[list[float]] | None = Field(
         None, description="The question as vectors, (m, D), of unit length.", examples=[None]
