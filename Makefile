@@ -95,8 +95,8 @@ wheel: venv
 
 # The newest versions: make lock UPGRADE=--upgrade
 lock: venv
-	@$(BIN)/pip install $(QUIET) --target build/uv uv
-	@PATH=build/uv/bin:$$PATH $(BIN)/python tools/lock.py $(UPGRADE)
+	@$(BIN)/$(INSTALL) uv
+	@PATH=$(BIN):$$PATH $(BIN)/python tools/lock.py $(UPGRADE)
 
 licences: venv
 	@$(BIN)/python tools/licences.py

@@ -50,6 +50,8 @@ def test_licences() -> None:
         *(("MIT", True), ("BSD-3-Clause AND Apache-2.0", True), ("Apache Software License", True)),
         *(("GPL-3.0-only OR MIT", True), ("GPL-3.0-only", False), ("MIT AND GPL-2.0", False)),
         *(("AGPL-3.0-or-later", False), ("GNU Affero General Public License v3", False)),
+        *(("(MIT OR Apache-2.0) AND AGPL-3.0-only", False), (";", False), ("(MIT OR BSD)", True)),
+        *(("MIT with non-commercial use only", False), ("MIT License; BSD License", True)),
         *(("", False), ("Proprietary", False), ("BUSL-1.1", False), ("CC-BY-NC-4.0", False)),
     ],
 )

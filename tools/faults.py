@@ -44,7 +44,7 @@ from glie.index import folder as folders
 from glie.kernels.quantize import Packed
 
 K, DIM = 2, 8
-FILES_OF_A_CHANGE = 6  # that a killed one may leave
+FILES_OF_A_CHANGE = 24  # that a killed one may leave: a compaction, all that it had replaced
 
 
 class Page(NamedTuple):

@@ -29,6 +29,7 @@ ALLOWED = (
     *("cnri", "nvidia proprietary", "licenseref-nvidia", "libpng", "expat", "blueoak"),
     *("modified bsd", "simplified bsd", "the mit", "boost", "bsl-1.0"),
 )
+REFUSED = ("affero", "commercial", "commons clause", "research only")
 # Packages that do not say it in a way that can be read: what their licence file says.
 KNOWN = {
     "atheris": "Apache-2.0",
@@ -53,18 +54,19 @@ class Package(NamedTuple):
 
     @property
     def allowed(self) -> bool:
-        """Of several to choose from, one; of several that all hold, all."""
+        """Of several to choose from, one; of several that all hold, all. In brackets a choice may
+        be no choice, so that all must do."""
         text = self.licence.lower()
-        choices = re.split(r"\s+or\s+", text)
-        return bool(text) and any(
-            all(_allowed(part) for part in re.split(r"\s+and\s+|;|,(?!\s*version)", choice))
+        choices = [text] if re.search(r"[()].*\b(and|or)\b", text) else re.split(r"\s+or\s+", text)
+        return any(
+            all(map(_allowed, re.split(r"\s+(?:and|or)\s+|;|,(?!\s*version)", choice.strip("; "))))
             for choice in choices
         )
 
 
 def _allowed(part: str) -> bool:
     name = part.strip(" ()").removeprefix("the ")
-    return not name or (name.startswith(ALLOWED) and "affero" not in name)
+    return name.startswith(ALLOWED) and not any(word in name for word in REFUSED)
 
 
 def normal(name: str) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PLAIN, HASHED = ROOT / "constraints.txt", ROOT / "constraints-hashed.txt"
-BESIDES = ["pip", "hatchling", "editables"]  # what installs and builds
+BESIDES = ["pip", "hatchling", "editables", "uv"]  # what installs, builds and pins
 HEAD = """\
 # What the commands of the Makefile install: the versions that were tested together.
 # torch: the CPU build is enough; a CUDA build of the same version works as well.

@@ -46,6 +46,7 @@ SPECIMENS = {
     "manifest-1-int4": Specimen(lambda: glie.Codec(k=3, dtype="int4")),
     "manifest-1-fitted": Specimen(lambda: random_codec(DIM, 0, k=2)),
     "manifest-1-words": Specimen(wordy_codec, WORDY_DIM, vectors=60),
+    "manifest-1-marked": Specimen(lambda: glie.Codec(k=2)),  # pictures and tombstones of version 2
     "manifest-2-finder": Specimen(lambda: glie.Codec(k=2, dtype="int2"), has_finder=True),
 }
 

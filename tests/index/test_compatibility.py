@@ -68,6 +68,8 @@ def test_every_version_is_kept() -> None:
     }
     segments = {path.read_bytes()[8] for path in DATA.rglob("*.seg")}
     assert segments == {1, 2}
+    for kind in ("img", "del"):
+        assert {path.read_bytes()[8] for path in DATA.rglob(f"*.{kind}")} == {1, 2}, kind
     assert sum(path.stat().st_size for path in DATA.rglob("*") if path.is_file()) < 250_000
 
 

@@ -236,13 +236,14 @@ $("form").addEventListener("submit", (event) => {
 
 // ---- one page, and why it matched
 
-const shown = { id: null, query: null, page: null, heat: null, pinned: null };
+const shown = { id: null, query: null, page: null, heat: null, pinned: null, turn: 0 };  // turn: which showing
 
 async function showPage(id, query) {
   const viewer = $("viewer");
   if (!viewer.open) viewer.showModal();
   if (shown.id === id && shown.query === query) return;
-  Object.assign(shown, { id, query, page: null, heat: null, pinned: null });
+  Object.assign(shown, { id, query, page: null, heat: null, pinned: null, turn: shown.turn + 1 });
+  const { turn } = shown;  // an answer to an earlier one, even of the same page, comes too late
   $("words").replaceChildren();
   $("found").replaceChildren();
   $("why-note").textContent = query ? "Looking for the evidence…" : "";
@@ -252,7 +253,7 @@ async function showPage(id, query) {
   $("previous").disabled = $("next").disabled = true;
   try {
     const page = await api(pagePath(id));
-    if (shown.id !== id) return;
+    if (shown.turn !== turn) return;
     shown.page = page;
     $("viewer-title").textContent = page.document ?? page.id;
     $("number").textContent = page.page === null ? "" : `${page.page}${page.pages > 1 ? ` / ${page.pages}` : ""}`;
@@ -260,7 +261,7 @@ async function showPage(id, query) {
     $("next").disabled = !page.next;
     drawPage(page);
   } catch (error) {
-    if (shown.id !== id) return;
+    if (shown.turn !== turn) return;
     $("viewer-title").textContent = id;
     $("stage").replaceChildren(h("p", { class: "none" }, error.message));
     $("why-note").textContent = "";
@@ -287,16 +288,16 @@ function drawPage(page) {
 }
 
 async function showHeat() {
-  const { id, query } = shown;
+  const { id, query, turn } = shown;
   const vectors = document.querySelector("input[name=vectors]:checked").value;
   let heat;
   try {
     heat = await api(pagePath(id, `/heatmap?${new URLSearchParams({ query, vectors })}`));
   } catch (error) {
-    if (shown.id === id) $("why-note").textContent = error.message;
+    if (shown.turn === turn) $("why-note").textContent = error.message;
     return;
   }
-  if (shown.id !== id || shown.query !== query) return;
+  if (shown.turn !== turn) return;
   shown.heat = heat;
   if (heat.kind === "none") {
     $("why-note").textContent = heat.reason;
@@ -398,7 +399,7 @@ $("next").addEventListener("click", () => turn("next"));
 $("close").addEventListener("click", () => $("viewer").close());
 $("viewer").addEventListener("close", () => {
   const id = shown.id;
-  Object.assign(shown, { id: null, query: null, page: null, heat: null });
+  Object.assign(shown, { id: null, query: null, page: null, heat: null, turn: shown.turn + 1 });
   $("stage").replaceChildren();
   if (address().get("page") && !address().get("view")) go({ page: null });
   $("results").querySelector(`[data-id="${CSS.escape(id ?? "")}"]`)?.focus();
