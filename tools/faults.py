@@ -160,8 +160,11 @@ def check_smaller(path: Path, models: list[Model]) -> None:
 def child(path: Path, run: int, model: Model) -> None:
     """Change the index without end; say each change once it is acknowledged."""
     index = glie.Index.open(path)
+    old = path.with_name(path.name + ".old")
     for change in changes(run, model):
-        shutil.rmtree(smaller(path), ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+        if smaller(path).exists():
+            smaller(path).rename(old)  # or a kill would leave half of it
         change.make(index)
         print(change.verb, flush=True)
 
