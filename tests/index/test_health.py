@@ -219,9 +219,17 @@ def test_a_damaged_picture_costs_itself_alone(path: Path, sound: Path) -> None:
     check_repaired(path, sound, list(expected))
 
 
-def test_a_lost_file_of_pictures_costs_no_page(path: Path, sound: Path) -> None:
+@pytest.mark.parametrize("harm", ["cut", "missing"])
+def test_a_lost_file_of_pictures_costs_no_page(path: Path, sound: Path, harm: str) -> None:
     file = file_of(path, 1, "images", "img")
-    file.write_bytes(file.read_bytes()[:40])
+    if harm == "cut":
+        file.write_bytes(file.read_bytes()[:40])
+    else:
+        file.unlink()
+    index = glie.Index.open(path)  # which can be searched all the same
+    assert answers(index, index.ids) == answers(glie.Index.open(sound), index.ids)
+    with pytest.raises(glie.CorruptIndexError, match=rf"{file.name}: damaged"):
+        index.image("1-4")
     (damage,) = glie.Index.examine(path).damage
     assert (damage.loss, len(damage.pages)) == ("pictures", 12)
     glie.Index.repair(path)
@@ -509,7 +517,7 @@ def test_files_of_two_segments_of_one_shape_exchanged(
     assert len(health.damage) == 2
     assert all("it is of another segment" in damage.what for damage in health.damage)
     with pytest.raises(glie.CorruptIndexError, match="it is of another segment"):
-        glie.Index.open(path)
+        glie.Index.open(path).image("0-0")
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EMFILE, errno.ENOMEM])

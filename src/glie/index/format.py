@@ -461,6 +461,17 @@ class Images:
         return self._data[start:end]
 
 
+class LostImages:
+    """In the place of a damaged file of images: who asks for one is told, nobody else."""
+
+    def __init__(self, fault: CorruptIndexError) -> None:
+        self._fault = fault
+        self.bytes = 0
+
+    def image(self, row: int) -> bytes | None:
+        raise self._fault
+
+
 def signature_bytes(signatures: Signatures, segment: int, finder: int) -> bytes:
     """A file of signatures: of the segment and by the finder of these checksums."""
     pages, k = signatures.cells.shape

@@ -17,6 +17,7 @@ from glie.hot import HotPages
 from glie.index.folder import FinderEntry, Folder, Manifest, SegmentEntry
 from glie.index.format import (
     Images,
+    LostImages,
     Segment,
     SignatureFile,
     StoredCodes,
@@ -49,7 +50,7 @@ class Snapshot:
             open_segment(folder, manifest, entry, known.get(entry.checksum))
             for entry in manifest.segments
         ]
-        self.images = [open_images(folder, entry) for entry in manifest.segments]
+        self.images = [self._opened_images(folder, entry) for entry in manifest.segments]
         self.deleted = [read_deleted(folder, entry) for entry in manifest.segments]
         self._open_finder(folder, before)
         self.bounds = np.cumsum([0] + [s.pages for s in self.segments], dtype=np.int64)
@@ -57,6 +58,17 @@ class Snapshot:
         self._where: dict[
             Wanted, Mask
         ] = {}  # the last restrictions by metadata that were asked for
+
+    def _opened_images(self, folder: Folder, entry: SegmentEntry) -> Images | LostImages | None:
+        """A search needs no pictures, so damaged ones do not stand in its way."""
+        try:
+            return open_images(folder, entry)
+        except FileNotFoundError as error:
+            if Manifest.read(folder.path) != self.manifest:  # a writer was faster
+                raise
+            return LostImages(damaged(Path(error.filename), "the file is missing"))
+        except CorruptIndexError as error:
+            return LostImages(error)
 
     def _open_finder(self, folder: Folder, before: Snapshot | None) -> None:
         """Map its file and the signatures: a writer may replace them later. Both are made of the
