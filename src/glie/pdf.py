@@ -50,12 +50,8 @@ class Pdf:
             ) from None
         try:
             self.pages = int(self._answer()["pages"])
-            if not self.pages:
-                raise DocumentError(f"{name}: it has no pages")
         except DocumentError as error:
             self.end()
-            if str(error).startswith(name):
-                raise
             encrypted = "password" in str(error).lower()
             reason = (
                 "encrypted; save a copy without a password" if encrypted else f"damaged ({error})"
@@ -64,6 +60,9 @@ class Pdf:
         except BaseException:
             self.end()
             raise
+        if not self.pages:
+            self.end()
+            raise DocumentError(f"{name}: it has no pages")
 
     def text(self, number: int) -> str:
         return str(self._asked("text", number - 1)["text"])
