@@ -27,7 +27,7 @@ from million import TOP, build, made_questions, real_codes, resident, unit, vari
 import glie
 from glie import engines
 from glie.pages import Floats
-from glie.search import best_first
+from glie.search.two_stage import best_first
 
 WIDTHS = (100, 300, 1000, 3000, 10000)
 BLOCK = 4096  # pages scored at a time
@@ -101,7 +101,7 @@ def weigh(path: Path, names: list[str], folder: Path) -> None:
     """What a page of an index takes, there and in engines."""
     index = glie.Index.open(path)
     facts = index.info()
-    codec = f"k = {facts.k}, {facts.dtype}, at most {facts.words} words"
+    codec = f"k = {facts.k}, {facts.dtype}, at most {facts.codewords} codewords"
     print(
         f"{facts.pages:,} pages, {codec}: {facts.lean_bytes / facts.pages:,.0f} bytes in the index"
     )

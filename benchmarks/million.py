@@ -10,7 +10,7 @@ Questions come from a file with one (n, D) array each, or are made alike, of mor
 The index is made in a temporary folder, which is removed. Building and serving are processes of
 their own, so that the memory of one is not counted as the other's. The plot shows the time of a
 query against the number of pages, and, for the largest index, what of the exact top 10 is found in
-which time, as more cells are looked into and more candidates scored.
+which time, as more lists are looked into and more candidates scored.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from common import load_pages, machine
 import glie
 from glie.index.index import Batch
 from glie.pages import Floats, Queries
-from glie.search import CANDIDATES_EACH, CELLS, candidates_for, find
+from glie.search.two_stage import CANDIDATES_EACH, PROBES, candidates_for, find
 
 SHARE = 0.75  # of another page's vector that is added to a vector, ...
 NOISE = 0.02  # ... and the spread of what is added to each number
 PAGES_PER_BATCH = 4096
 QUERY_VECTORS = 16
 TOP = 10
-EFFORTS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1, 2)  # of the usual cells and candidates
+EFFORTS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1, 2)  # of the usual lists and candidates
 MB = 1 << 20
 Result = TypeVar("Result")
 
@@ -100,7 +100,7 @@ def build(path: Path, codes: Floats, pages: int, dtype: str) -> dict[str, float]
         "seconds": seconds,
         "memory": resident("VmHWM"),  # the most there has been
         "bytes": facts.lean_bytes / pages,
-        "finder": facts.finder_bytes / pages,
+        "finder": facts.candidate_bytes / pages,
     }
 
 
@@ -146,21 +146,21 @@ def trade(path: Path, questions: list[Floats]) -> list[tuple[float, float, float
     """For each effort, the median seconds of a query and what of the exact top 10 it finds."""
     index = glie.Index.open(path)
     state = index._state
-    blocks, finder = state.signed_blocks(None), state.finder
+    blocks, ivf_pq = state.candidate_blocks(None), state.ivf_pq
     expected = [
         {state.position(page_id) for page_id in hits.ids}
         for _, hits in timed(index, questions, True)
     ]
     rows = []
     for effort in EFFORTS:
-        cells = max(1, round(effort * CELLS * len(finder.cells) ** 0.5))
+        lists = max(1, round(effort * PROBES * len(ivf_pq.coarse) ** 0.5))
         usual = max(candidates_for(len(index)), CANDIDATES_EACH * TOP)
         candidates = max(TOP, round(effort * usual))
         seconds, found = [], []
         for question, best in zip(questions, expected, strict=True):
             began = time.perf_counter()
             ranking = find(
-                Queries([question]), blocks, finder, TOP, cells=cells, candidates=candidates
+                Queries([question]), blocks, ivf_pq, TOP, probes=lists, candidates=candidates
             )
             seconds.append(time.perf_counter() - began)
             found.append(len(best & set(ranking.positions[0].tolist())) / len(best))
@@ -202,7 +202,7 @@ def draw(
     right.set(
         xlabel=f"ms a query (median), {sizes[-1]:,} pages",
         ylabel="% of the exact top 10",
-        title="cells and candidates, times the usual",
+        title="lists and candidates, times the usual",
     )
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
@@ -285,7 +285,7 @@ def report(pages: int, built: dict[str, float], served: dict[str, float]) -> dic
     return {
         "pages": f"{pages:,}",
         "bytes a page on disk": f"{built['bytes']:.0f}",
-        "of these, for the finder": f"{built['finder']:.1f}",
+        "of these, for the candidate index": f"{built['finder']:.1f}",
         "seconds to build": f"{built['seconds']:.0f}",
         "most memory while building, MB": f"{built['memory'] / MB:,.0f}",
         "ms to open": f"{served['open'] * 1000:.1f}",

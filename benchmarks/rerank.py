@@ -16,9 +16,9 @@ import numpy as np
 from common import interleaved, load_pages, machine
 
 import glie
-from glie.codec.decoder import new_decoder
-from glie.codec.fitted import Budget, Fitted
-from glie.codec.refiner import new_refiner
+from glie.codec.readout.decoder import new_decoder
+from glie.codec.readout.generative import FitScores, Fitted
+from glie.codec.readout.refiner import new_refiner
 from glie.kernels.maxsim import maxsim
 from glie.pages import Floats
 
@@ -39,7 +39,7 @@ def main() -> None:
     query = pages[0][rng.choice(len(pages[0]), QUERY_VECTORS, replace=False)]
     refiner = new_refiner(pages.dim, rng)
     decoder = new_decoder(pages.dim, rng, width=256, depth=1)
-    fitted = Fitted(refiner, decoder, refiner, (Budget(arguments.k, 0.0, 1.0, 1.0),))
+    fitted = Fitted(refiner, decoder, refiner, (FitScores(arguments.k, 0.0, 1.0, 1.0),))
     codec = glie.Codec(arguments.k, fitted=fitted)
     codes = codec.compress(pages)
     made = codec.regenerate(codes)

@@ -26,7 +26,7 @@ import numpy as np
 from common import machine, synthetic_pages
 
 import glie
-from glie.asking import text_of
+from glie.retriever import text_of
 
 DISTINCT = 200  # synthetic pages that are made; the others are copies of them
 QUERY_VECTORS = 12

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import glie
+from tests.cli.test_cli import Run, run  # noqa: F401 (a fixture)
 from tests.conftest import make_arrays, unit
-from tests.test_cli import Run, run  # noqa: F401 (a fixture)
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "reliability.md"
 DIM = 16

@@ -15,50 +15,46 @@ SOURCE = Path(glie.__file__).parent
 # Each room and the rooms it may use, from the ground up.
 ROOMS: dict[str, set[str]] = {
     "errors": set(),
+    "renamed": set(),
     "wording": set(),
-    "where": {"errors"},
+    "filters": {"errors"},
     "pages": {"errors"},
+    "measures": {"errors"},
+    "documents": {"errors"},
     "geometry": {"errors", "pages"},
     "kernels": {"errors", "pages"},
     "codec": {"errors", "pages", "kernels"},
-    "baselines": {"errors", "pages", "kernels", "codec"},
-    "finder": {"errors", "kernels", "codec"},
-    "hot": {"pages", "codec"},
-    "search": {"errors", "pages", "kernels", "codec", "finder", "hot"},
-    "index": {"errors", "pages", "kernels", "codec", "finder", "hot", "search", "where"},
-    "engines": {"errors", "pages", "kernels", "codec", "hot", "search", "index", "where"},
-    "planning": {"errors", "pages", "kernels", "codec", "search", "index"},
-    "pdf_process": set(),
-    "pdf": {"errors"},
-    "documents": {"errors", "pdf"},
+    "candidates": {"errors", "kernels", "codec"},
+    "search": {"errors", "pages", "kernels", "codec", "candidates"},
+    "index": {
+        *("errors", "renamed", "pages", "filters", "kernels", "codec", "candidates", "search"),
+    },
+    "engines": {"errors", "pages", "filters", "kernels", "codec", "search", "index"},
+    "planning": {"errors", "renamed", "pages", "kernels", "codec", "search", "index"},
     "encoders": {"errors", "pages", "kernels", "documents"},
-    "snippet": set(),
     "ingest": {"errors", "pages", "codec", "documents", "encoders", "index"},
-    "asking": {"errors", "documents", "encoders", "ingest", "index", "search"},
+    "retriever": {"errors", "documents", "encoders", "ingest", "index", "search"},
     "integrations": {
-        *("errors", "pages", "codec", "documents", "encoders", "ingest", "index", "asking"),
+        *("errors", "pages", "codec", "documents", "encoders", "ingest", "index", "retriever"),
         *("wording", ""),
     },
-    "on_ray": {
+    "distributed": {
         *("errors", "kernels", "codec", "documents", "encoders", "index", "engines", "ingest"),
     },
+    "training": {"errors", "pages", "measures", "kernels", "codec", "search", "index"},
     "evaluation": {
         *("errors", "pages", "geometry", "kernels", "codec", "search", "index", "encoders"),
-        *("baselines", "documents", "wording"),
+        *("documents", "measures", "wording"),
         "training",  # the fits that are measured, and the losses of a rival
     },
-    "training": {"errors", "pages", "kernels", "codec", "search", "evaluation"},
     "server": {
         *("errors", "pages", "codec", "documents", "encoders", "ingest", "index", "search"),
-        *("asking", "snippet", "wording", "geometry", "planning", ""),
-    },
-    "terminal": {
-        *("geometry", "snippet", "index", "ingest", "training", "evaluation", "wording", ""),
+        *("retriever", "wording", "geometry", "planning", ""),
     },
     "cli": {
-        *("errors", "documents", "encoders", "snippet", "ingest", "evaluation", "terminal", ""),
-        *("codec", "search", "training", "wording", "planning", "asking", "integrations", "server"),
-        *("engines", "on_ray"),
+        *("errors", "documents", "encoders", "ingest", "evaluation", "geometry", "index"),
+        *("codec", "training", "wording", "planning", "retriever", "integrations", "server"),
+        *("engines", "distributed", ""),
     },
 }
 
@@ -119,14 +115,14 @@ for name in (
 ):
     sys.modules[name] = None
 import importlib, pathlib, numpy, tempfile, glie
-from glie.baselines import cluster_merging
+from glie.evaluation.baselines import cluster_merging
 from glie.documents import FoundDocument, read_document
 from glie.encoders import load_encoder
 from glie.evaluation.datasets import Dataset, load
 from glie.evaluation.light_colpali import LightColPali
-from glie.evaluation.measures import ndcg_at_5
+from glie.measures import ndcg_at_5
 from glie.evaluation.plots import check_plot
-from glie.on_ray import ingest_on_ray
+from glie.distributed.ingest import ingest_on_ray
 import importlib.metadata
 found = importlib.metadata.version
 def version(name):

@@ -16,7 +16,7 @@ import glie.ingest as ingest_module
 from glie.cli.indexes import ocr_hint
 from glie.encoders.base import Floats
 from glie.ingest import Report, Step, ingest, pages_of
-from tests.test_documents import bad_files, make_pdf, picture
+from tests.documents.test_documents import bad_files, make_pdf, picture
 
 
 class WordEncoder:

@@ -1,11 +1,11 @@
-"""How often a finder's candidates hold what the exact scan finds: the trials behind its constants.
+"""How often a candidate index's candidates hold what the exact scan finds: the trials behind its constants.
 
     python tools/candidates.py DATASET... [--k 4] [--dtype int2] [--cache DIR]
     python tools/candidates.py DATASET... --bytes-per-page 520
 
 Every set is an index by itself, and all together are one more. The table has, over all questions,
 the share of the exact top 10 that is found by the codes alone and after rescoring, the share of
-the pages whose codes are read, and the share whose signatures are.
+the pages whose codes are read, and the share whose PQ codes are.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from glie.cli.shared import encode_sets
 from glie.evaluation.datasets import load
 from glie.evaluation.encoded import Encoded
 from glie.index.index import Batch
-from glie.search import Hits
+from glie.search.two_stage import Hits
 
 TOP = 10
 QUESTIONS_AT_ONCE = 64
@@ -37,7 +37,7 @@ def batches(sets: Sequence[Encoded]) -> Iterator[Batch]:
 
 
 def asked(index: glie.Index, sets: Sequence[Encoded], shortlist: int | None) -> list[list[Hits]]:
-    """The answers of the exact scan and of the finder, batch after batch."""
+    """The answers of the exact scan and of the candidate index, batch after batch."""
     found: list[list[Hits]] = [[], []]
     for encoded in sets:
         bounds = [*range(0, len(encoded.queries), QUESTIONS_AT_ONCE), len(encoded.queries)]

@@ -3,7 +3,7 @@
     python tools/fidelity.py PAGES.npz CORPUS... [--bytes-per-page 260,520,1040,2080,4160]
 
 PAGES.npz holds one (n, D) array a page; CORPUS names those to use (`glie geometry` lists them), all
-of one encoder. Each corpus in turn is held out: what has to be fitted, the words of a codebook and
+of one encoder. Each corpus in turn is held out: what has to be fitted, the codewords of a codebook and
 the networks of the paper's codec, is fitted on the others. A query vector is one of a held-out
 page's own, plus noise half as long, on the sphere again; it is scored against every held-out page.
 
@@ -21,13 +21,13 @@ import numpy as np
 
 import glie
 from glie.codec.budget import ANCHOR_TYPE
-from glie.codec.codebook import Codebook, fit_codebook, leftovers
+from glie.codec.readout.codebook import Codebook, fit_codebook, residuals
 from glie.evaluation.vectors import read_corpora
 
 QUERIES = 1000
 NOISE = 0.5
-WORDS = 4096
-WORD_SHARE = 0.8
+CODEWORDS = 4096
+CODEWORD_SHARE = 0.8
 
 Method = Callable[[glie.Pages], glie.Pages]
 
@@ -44,14 +44,14 @@ def best_products(queries: glie.Queries, pages: glie.Pages) -> glie.pages.Floats
     return np.stack([(queries.vectors @ rows.T).max(axis=1) for rows in pages], axis=1)
 
 
-def read_back(codec: glie.Codec) -> Method:
+def reconstruct_with(codec: glie.Codec) -> Method:
     return lambda pages: codec.regenerate(codec.compress(pages))
 
 
 def codebook_of(pages: glie.Pages) -> Codebook:
     codes = glie.Codec(4, dtype=ANCHOR_TYPE).compress(pages)
-    rest, _ = leftovers(pages, codes, Codebook.anchor_share)
-    return fit_codebook(rest, WORDS, word_share=WORD_SHARE)
+    rest, _ = residuals(pages, codes, Codebook.anchor_share)
+    return fit_codebook(rest, CODEWORDS, codeword_share=CODEWORD_SHARE)
 
 
 def methods(others: glie.Pages, budgets: list[int]) -> dict[tuple[str, int], Method]:
@@ -60,11 +60,11 @@ def methods(others: glie.Pages, budgets: list[int]) -> dict[tuple[str, int], Met
     fitted = glie.fit(others, k=sorted({k for k in sizes.values() if k}))
     found: dict[tuple[str, int], Method] = {}
     for budget, k in sizes.items():
-        words = glie.Codec(bytes_per_page=budget, codebook=book)
-        found["words of the others", budget] = read_back(words)
+        codewords = glie.Codec(bytes_per_page=budget, codebook=book)
+        found["codewords of the others", budget] = reconstruct_with(codewords)
         if k:
-            found["normalised k-means", budget] = read_back(glie.Codec(k))
-            found["the paper's codec", budget] = read_back(fitted.at(k))
+            found["normalised k-means", budget] = reconstruct_with(glie.Codec(k))
+            found["the paper's codec", budget] = reconstruct_with(fitted.at(k))
     return found
 
 
@@ -97,13 +97,13 @@ def main() -> None:
     print("| method |", " | ".join(f"{budget:,} bytes" for budget in budgets), "|")
     print("| --- " * (len(budgets) + 1) + "|")
     for title in dict.fromkeys(title for title, _ in errors):
-        cells = [
+        lists = [
             f"{np.mean(errors[title, b]):.3f}, {np.mean(agreed[title, b]):.0%}"
             if (title, b) in errors
             else ""
             for b in budgets
         ]
-        print(f"| {title} |", " | ".join(cells), "|")
+        print(f"| {title} |", " | ".join(lists), "|")
 
 
 if __name__ == "__main__":

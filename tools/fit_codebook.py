@@ -3,7 +3,7 @@
     python tools/fit_codebook.py wordnet filings:850 --to codebook.safetensors
 
 Each corpus is a folder with corpus.jsonl, of which pages are used, never questions; a number takes
-so many pages of it, drawn at random. A codebook lives by having met a word before, and a corpus of
+so many pages of it, drawn at random. A codebook lives by having met a codeword before, and a corpus of
 one kind meets few; so the shipped one (in src/glie/codec/shipped/minilm) is fitted on a dictionary
 (tools/glosses.py) and on annual reports, and on none of the sets that it is measured on.
 """
@@ -17,12 +17,12 @@ from pathlib import Path
 import numpy as np
 
 from glie.cli.shared import encode_sets
-from glie.codec.codebook import Codebook, Floats, fit_codebook, leftovers
 from glie.codec.codec import Codec
+from glie.codec.readout.codebook import Codebook, Floats, fit_codebook, residuals
 from glie.errors import GlieError
 from glie.evaluation.datasets import Dataset, load_pages
 
-K, DTYPE = 4, "int2"  # of the anchors; the words fit those of other budgets as well
+K, DTYPE = 4, "int2"  # of the anchors; the codewords fit those of other budgets as well
 
 
 def some_pages(corpus: str) -> Dataset:
@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("corpora", nargs="+", metavar="CORPUS[:PAGES]")
     parser.add_argument("--encoder", help="as for `glie index`")
     parser.add_argument("--cache", type=Path, help="where vectors are kept")
-    parser.add_argument("--words", type=int, default=65_536)
+    parser.add_argument("--codewords", "--words", type=int, default=65_536)
     parser.add_argument("--to", type=Path, required=True)
     arguments = parser.parse_args()
     codec = Codec(K, dtype=DTYPE)
@@ -57,7 +57,7 @@ def main() -> None:
     )
     for encoded in sets:
         rest += [
-            leftovers(block, codec.compress(block), Codebook.anchor_share)[0]
+            residuals(block, codec.compress(block), Codebook.anchor_share)[0]
             for block in encoded.blocks()
         ]
         vectors = int(encoded.lengths.sum())
@@ -65,13 +65,13 @@ def main() -> None:
         print(f"{encoded.name}: {vectors:,} vectors", flush=True)
     book = fit_codebook(
         np.concatenate(rest),
-        arguments.words,
+        arguments.codewords,
         encoder=sets[0].encoder,
         notes={"fitted_on": sources},
         progress=lambda step: print(step, flush=True),
     )
     arguments.to.write_bytes(book.to_bytes())
-    print(f"{arguments.to}: {len(book):,} words, {arguments.to.stat().st_size:,} bytes")
+    print(f"{arguments.to}: {len(book):,} codewords, {arguments.to.stat().st_size:,} bytes")
 
 
 if __name__ == "__main__":

@@ -35,7 +35,8 @@ from glie.encoders.base import reads
 from glie.encoders.reduction import write_reduction
 from glie.errors import GlieError
 from glie.evaluation.datasets import Dataset, load, load_pages
-from glie.evaluation.measures import DEPTH, ndcg_at_5, search_codes, search_vectors
+from glie.index.memory import search_codes, search_vectors
+from glie.measures import DEPTH, ndcg_at_5
 from glie.pages import Floats, Pages, Queries
 
 DIM = 128
@@ -103,8 +104,8 @@ def leave_one_out(encoder: Encoder, folders: list[Path], dim: int) -> None:
         for name, matrix in matrices.items():
             p = Pages([page @ matrix for page in pages], normalize=True)
             q = Queries([query @ matrix for query in queries], normalize=True)
-            cells = [f"{score:.3f}" for score in scores(dataset, p, q)]
-            print(f"| {dataset.name} | {name} | {' | '.join(cells)} |", flush=True)
+            lists = [f"{score:.3f}" for score in scores(dataset, p, q)]
+            print(f"| {dataset.name} | {name} | {' | '.join(lists)} |", flush=True)
 
 
 def scores(dataset: Dataset, pages: Pages, queries: Queries) -> Iterator[float]:

@@ -2,7 +2,7 @@
 
     python tools/frontier.py DATASET... 4:int2:52 8:int2:115 [--codebook FILE] [--cache DIR]
 
-A setting is k, type and words of a page. nDCG@5, the mean of the sets, in per cent
+A setting is k, type and codewords of a page. nDCG@5, the mean of the sets, in per cent
 of the uncompressed set's, by length of the shortlist. The codebook is
 the shipped one unless a file is given (tools/fit_codebook.py makes one).
 """
@@ -16,13 +16,14 @@ from pathlib import Path
 import numpy as np
 
 from glie.cli.shared import encode_sets
-from glie.codec.codebook import Codebook
 from glie.codec.codec import Codec
 from glie.codec.config import CodecConfig
+from glie.codec.readout.codebook import Codebook
 from glie.errors import GlieError
 from glie.evaluation.datasets import load
 from glie.evaluation.encoded import Encoded
-from glie.evaluation.measures import DEPTH, StoredCodes, ndcg_at_5, search_codes, search_vectors
+from glie.index.memory import CodesInMemory, search_codes, search_vectors
+from glie.measures import DEPTH, ndcg_at_5
 
 SETTING = re.compile(r"(\d+):(\w+):(\d+)")
 
@@ -30,14 +31,14 @@ SETTING = re.compile(r"(\d+):(\w+):(\d+)")
 def codec_of(setting: str, book: Codebook) -> Codec:
     match = SETTING.fullmatch(setting)
     assert match is not None
-    k, dtype, words = match.groups()
-    config = CodecConfig(k=int(k), dtype=dtype, words=int(words))
-    return Codec(config=config, codebook=book if config.words else None)
+    k, dtype, codewords = match.groups()
+    config = CodecConfig(k=int(k), dtype=dtype, codewords=int(codewords))
+    return Codec(config=config, codebook=book if config.codewords else None)
 
 
 def kept(encoded: Encoded, codec: Codec, shortlists: list[int]) -> tuple[float, list[float]]:
     """Bytes a page of the codes, and nDCG@5 by length of the shortlist."""
-    stored = StoredCodes(map(codec.compress, encoded.blocks()))
+    stored = CodesInMemory(map(codec.compress, encoded.blocks()))
     regenerate = codec.regenerate if codec.regenerates else None
     return stored.bytes_per_page, [
         ndcg_at_5(
@@ -57,8 +58,8 @@ def main() -> None:
     parser.add_argument("--shortlists", default="20,50,100,200,500")
     parser.add_argument("--cache", type=Path, help="where vectors are kept")
     arguments = parser.parse_args()
-    settings = [word for word in arguments.what if SETTING.fullmatch(word)]
-    paths = [word for word in arguments.what if word not in settings]
+    settings = [codeword for codeword in arguments.what if SETTING.fullmatch(codeword)]
+    paths = [codeword for codeword in arguments.what if codeword not in settings]
     file = arguments.codebook
     book = Codebook.from_bytes(file.read_bytes(), str(file)) if file else Codebook.shipped()
     sets = encode_sets([load(path) for path in paths], None, arguments.cache)

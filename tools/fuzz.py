@@ -39,15 +39,15 @@ from tests.codec.networks import random_codec
 import glie
 from glie.evaluation import Dataset, encode
 from glie.evaluation import cache as caching
+from glie.index import candidate_files, writer
 from glie.index import folder as folders
 from glie.index import format as formats
-from glie.index import signing, writer
 
 MOST_MEMORY = 1 << 30  # beyond what the process has when it starts
 MOST_SECONDS = 30  # for one input
 KINDS = ("flip", "bits", "cut", "grow", "zeros", "number", "swap", "other", "gone", "forge")
 NUMBERS = (0, 1, 2**15, 2**31 - 1, 2**32 - 1, 2**53, 2**63 - 1, 2**64 - 1)
-HEADERS = {".seg": formats.SEGMENT_HEADER.size, ".sig": formats.SIGNATURES_HEADER.size}
+HEADERS = {".seg": formats.SEGMENT_HEADER.size, ".sig": formats.PQ_HEADER.size}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,7 +142,7 @@ QUERIES = arrays(2, 99)
 
 
 def make_index(codec: glie.Codec) -> Callable[[Path], None]:
-    """Segments, two of them of one shape, a finder, pictures, deletions."""
+    """Segments, two of them of one shape, a candidate index, pictures, deletions."""
 
     def make(path: Path) -> None:
         index = glie.Index.create(path, codec)
@@ -294,7 +294,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the first; the next is one more")
     parser.add_argument("--only", choices=TARGETS, help="one of the targets")
     arguments = parser.parse_args()
-    signing.FINDER_PAGES = 30  # so that a small index has one
+    candidate_files.CANDIDATE_PAGES = 30  # so that a small index has one
     began, total = time.perf_counter(), 0
     names = [arguments.only] if arguments.only else list(TARGETS)
     with tempfile.TemporaryDirectory() as folder:

@@ -37,13 +37,13 @@ def fuzz(folder: Path, options: list[str]) -> None:
         from tools.fuzz import TARGETS
 
         import glie
+        from glie.index import candidate_files, snapshot
         from glie.index import folder as folders
         from glie.index import format as formats
-        from glie.index import signing, snapshot
         from glie.index.snapshot import Snapshot
-    for module in (formats, folders, signing, snapshot):
+    for module in (formats, folders, candidate_files, snapshot):
         module.checksum = lambda data: 0  # type: ignore[attr-defined]
-    signing.FINDER_PAGES = 30
+    candidate_files.CANDIDATE_PAGES = 30
     opened = Snapshot.__init__
 
     def opened_afresh(self: Snapshot, folder: Any, manifest: Any, before: Any = None) -> None:

@@ -4,7 +4,7 @@
 
 Each set is stored by `Codec(bytes_per_page=...)` with the shipped codebook and with one of its own
 pages ("adapted"); measured, and projected to 10,000 and 1,000,000 pages: what the folder holds once
-counts once, and from 20,000 pages on signatures of the stored vectors come on top.
+counts once, and from 20,000 pages on PQ codes of the stored vectors come on top.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from glie.cli.shared import encode_sets
 from glie.codec.codec import Codec
 from glie.evaluation.datasets import load
 from glie.evaluation.encoded import Encoded
+from glie.index.candidate_files import CANDIDATE_PAGES
 from glie.index.index import Index, IndexInfo
-from glie.index.signing import FINDER_PAGES
-from glie.kernels.signatures import PARTS
+from glie.kernels.pq import PARTS
 
 SIZES = 10_000, 1_000_000
 
@@ -34,8 +34,8 @@ def stored(encoded: Encoded, codec: Codec) -> IndexInfo:
 
 def projected(info: IndexInfo, pages: int) -> float:
     """Bytes a page at another number of pages."""
-    signatures = info.k * (2 + PARTS) if pages >= FINDER_PAGES else 0
-    return info.lean_bytes / info.pages + info.codec_bytes / pages + signatures
+    pq_codes = info.k * (2 + PARTS) if pages >= CANDIDATE_PAGES else 0
+    return info.lean_bytes / info.pages + info.codec_bytes / pages + pq_codes
 
 
 def main() -> None:

@@ -22,8 +22,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from tests.codec.networks import random_codec
 
 import glie
-from glie.codec.codebook import fit_codebook
-from glie.index import signing
+from glie.codec.readout.codebook import fit_codebook
+from glie.index import candidate_files
 
 DIM, WORDY_DIM, PAGES = 8, 16, 34
 
@@ -32,7 +32,7 @@ class Specimen(NamedTuple):
     codec: Callable[[], glie.Codec]
     dim: int = DIM
     vectors: int = 5  # a page
-    has_finder: bool = False
+    has_candidates: bool = False
 
 
 def wordy_codec() -> glie.Codec:
@@ -47,7 +47,9 @@ SPECIMENS = {
     "manifest-1-fitted": Specimen(lambda: random_codec(DIM, 0, k=2)),
     "manifest-1-words": Specimen(wordy_codec, WORDY_DIM, vectors=60),
     "manifest-1-marked": Specimen(lambda: glie.Codec(k=2)),  # pictures and tombstones of version 2
-    "manifest-2-finder": Specimen(lambda: glie.Codec(k=2, dtype="int2"), has_finder=True),
+    "manifest-2-candidate index": Specimen(
+        lambda: glie.Codec(k=2, dtype="int2"), has_candidates=True
+    ),
 }
 
 
@@ -72,7 +74,7 @@ def answers(index: glie.Index, shortlist: int | None = None) -> dict[str, Any]:
 
 def write(folder: Path, name: str) -> None:
     specimen = SPECIMENS[name]
-    signing.FINDER_PAGES = 20 if specimen.has_finder else 20_000
+    candidate_files.CANDIDATE_PAGES = 20 if specimen.has_candidates else 20_000
     index = glie.Index.create(folder / name, specimen.codec(), encoder={"name": "specimen"})
     rng = np.random.default_rng(0)
     for first, last in ((0, 30), (30, PAGES)):

@@ -23,7 +23,8 @@ import glie
 from glie.codec.codes import Codes
 from glie.encoders import load_encoder
 from glie.evaluation import Encoded, encode, joined, load
-from glie.evaluation.measures import DEPTH, each_measure, search_codes
+from glie.index.memory import search_codes
+from glie.measures import DEPTH, each_measure
 from glie.pages import Pages
 
 

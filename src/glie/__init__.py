@@ -28,7 +28,7 @@ from glie.errors import (
 from glie.index.index import Batch, Index, IndexInfo
 from glie.pages import Pages, Queries
 from glie.planning import Planned, plan
-from glie.search import Cost, Hits
+from glie.search.two_stage import Cost, Hits
 from glie.training.fit import fit
 from glie.training.recipe import Recipe
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
 from glie.codec.anchors import check_length
-from glie.codec.fitted import same_encoder
+from glie.codec.readout.generative import same_encoder
 from glie.documents import (
     TEXT,
     DocumentPage,

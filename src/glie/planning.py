@@ -18,12 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from glie.codec.codec import Codec
-from glie.codec.fitted import encoder_entry
+from glie.codec.readout.generative import encoder_entry
 from glie.errors import InputError
 from glie.index.index import Index
 from glie.kernels.maxsim import maxsim
 from glie.pages import Pages, Queries
-from glie.search import best_first
+from glie.renamed import renamed
+from glie.search.two_stage import best_first
 
 Floats = npt.NDArray[np.float32]
 
@@ -42,10 +43,16 @@ class Planned:
     bytes_per_page: float  # of the files; of all vectors, 2 a number
     k: int | None
     dtype: str
-    words: int
+    codewords: int
     overlap: float  # the share of the best 5 pages that is found
     same_best: float  # how often the best page is the same
     error: float  # of a found page's score, a question vector
+
+    words = renamed("words", "codewords")
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: today's names, and those of older versions beside them."""
+        return {**dataclasses.asdict(self), "words": self.codewords}
 
 
 def plan(
@@ -131,7 +138,7 @@ def _measured(
         facts.bytes / facts.pages,
         facts.k,
         facts.dtype,
-        facts.words,
+        facts.codewords,
         float(np.mean(overlaps)),
         float(np.mean(same)),
         float(np.mean(errors)),

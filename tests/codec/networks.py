@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 import glie
-from glie.codec.decoder import new_decoder
-from glie.codec.fitted import Budget, Fitted
-from glie.codec.refiner import Refiner, new_refiner
+from glie.codec.readout.decoder import new_decoder
+from glie.codec.readout.generative import FitScores, Fitted
+from glie.codec.readout.refiner import Refiner, new_refiner
 
 
 def random_refiner(dim: int, rng: np.random.Generator, size: float = 0.3) -> Refiner:
@@ -28,6 +28,6 @@ def random_codec(dim: int, seed: int, k: int = 4, size: float = 0.3) -> glie.Cod
         random_refiner(dim, rng, size),
         decoder,
         random_refiner(dim, rng, size),
-        (Budget(k, free=0.1, single_stage=0.2, cascade=0.3),),
+        (FitScores(k, free=0.1, single_stage=0.2, cascade=0.3),),
     )
     return glie.Codec(k, fitted=fitted)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import glie
-from glie.codec.decoder import (
+from glie.codec.readout.decoder import (
     ALPHA,
     Decoder,
     Unrolled,
@@ -22,7 +22,7 @@ from glie.codec.decoder import (
     regenerated,
     spread,
 )
-from glie.codec.refiner import new_refiner
+from glie.codec.readout.refiner import new_refiner
 from glie.kernels.maxsim import maxsim
 from tests.codec.networks import random_codec
 from tests.conftest import make_arrays, unit

@@ -120,21 +120,21 @@ def test_settings() -> None:
         glie.Codec(dtype="int2", config=glie.CodecConfig())
 
 
-def test_evidence_travels_with_the_codes(pages: glie.Pages) -> None:
+def test_residual_travels_with_the_codes(pages: glie.Pages) -> None:
     blobs = [bytes([i]) * (i % 4) for i in range(30)]
     codes = glie.Codec(2).compress(pages)
-    codes = Codes(codes.vectors, codes.norms, codes.counts, codes.ids, evidence=Blobs.of(blobs))
+    codes = Codes(codes.vectors, codes.norms, codes.counts, codes.ids, residual=Blobs.of(blobs))
     codes = quantised(codes, "int2", sizes=False)
     some = codes.take(np.array([29, 3, 3, 4]))
-    assert some.evidence is not None
+    assert some.residual is not None
     assert some.packed is not None
-    assert [some.evidence[i].tobytes() for i in range(4)] == [blobs[i] for i in (29, 3, 3, 4)]
+    assert [some.residual[i].tobytes() for i in range(4)] == [blobs[i] for i in (29, 3, 3, 4)]
     np.testing.assert_array_equal(some.packed.vectors(), some.vectors)
-    again = Blobs.joined([some.evidence, Blobs.of([]), Blobs.of([b"last"])])
+    again = Blobs.joined([some.residual, Blobs.of([]), Blobs.of([b"last"])])
     assert [blob.tobytes() for blob in again] == [*(blobs[i] for i in (29, 3, 3, 4)), b"last"]
     nobody = codes.take(np.empty(0, np.int64))
-    assert nobody.evidence is not None
-    assert len(nobody.evidence) == len(nobody) == 0
+    assert nobody.residual is not None
+    assert len(nobody.residual) == len(nobody) == 0
 
 
 @pytest.mark.parametrize("dtype", FEW_BITS)

@@ -8,7 +8,7 @@ import numpy as np
 
 import glie
 from glie.codec.adapt import fits
-from glie.codec.codebook import Codebook
+from glie.codec.readout.codebook import Codebook
 from glie.encoders import load_encoder
 
 

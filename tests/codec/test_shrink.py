@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import glie
 from glie.codec import shrink
-from glie.codec.codebook import Codebook, fit_codebook, leftovers
-from glie.codec.evidence import evidence_of, read_evidence, rebuilt
+from glie.codec.readout.codebook import Codebook, fit_codebook, residuals
+from glie.codec.readout.residual import read_residual_codes, reconstructed, residual_codes
 from glie.codec.shrink import merged, shrunk, smaller
 from tests.codec.networks import random_codec
 from tests.conftest import Floats, make_arrays, unit
@@ -25,9 +25,9 @@ ROOMY, SMALL, SMALLER, SMALLEST = 600, 250, 150, 80
 
 @functools.cache
 def book() -> Codebook:
-    """300 words for pages like those of make_arrays."""
+    """300 codewords for pages like those of make_arrays."""
     pages = glie.Pages(make_arrays(40, seed=99, dim=DIM))
-    rest, _ = leftovers(pages, glie.Codec(k=2).compress(pages), 0.5)
+    rest, _ = residuals(pages, glie.Codec(k=2).compress(pages), 0.5)
     return fit_codebook(rest, 300)
 
 
@@ -76,28 +76,28 @@ def test_a_page_keeps_its_promises(budgets: tuple[int, int], seed: int) -> None:
     np.testing.assert_allclose(np.linalg.norm(scored.vectors, axis=1), 1, atol=1e-5)
     for page, rows in enumerate(scored):
         assert holds(rows, made.vectors[page, : np.count_nonzero(made.counts[page])])
-    assert made.evidence is not None
-    _, bounds = read_evidence(made, book())
-    assert (np.diff(bounds) <= target.config.words).all()
+    assert made.residual is not None
+    _, bounds = read_residual_codes(made, book())
+    assert (np.diff(bounds) <= target.config.codewords).all()
     alone = shrunk(codes.take(np.array([1])), source, target)
     assert alone.packed is not None
     assert alone.packed.rows.tobytes() == made.packed.rows[1].tobytes()
 
 
-@pytest.mark.parametrize("words", [90, 64, 50, 32, 7, 1])
-def test_the_same_anchors_keep_a_part_of_what_was_scored(words: int) -> None:
-    def codec(words: int) -> glie.Codec:
-        config = glie.CodecConfig(k=3, dtype="int2", words=words)
+@pytest.mark.parametrize("codewords", [90, 64, 50, 32, 7, 1])
+def test_the_same_anchors_keep_a_part_of_what_was_scored(codewords: int) -> None:
+    def codec(codewords: int) -> glie.Codec:
+        config = glie.CodecConfig(k=3, dtype="int2", codewords=codewords)
         return glie.Codec(config=config, codebook=book())
 
-    source, target = codec(90), codec(words)
+    source, target = codec(90), codec(codewords)
     codes = source.compress(wide_pages(3))
     made = shrunk(codes, source, target)
     assert made.packed is not None
     assert codes.packed is not None
     assert made.packed.rows.tobytes() == codes.packed.rows.tobytes()
     old, new = source.regenerate(codes), target.regenerate(made)
-    assert new.lengths.tolist() == [3 + words] * 3
+    assert new.lengths.tolist() == [3 + codewords] * 3
     assert all(holds(x, y) for x, y in zip(old, new, strict=True))
 
 
@@ -105,7 +105,7 @@ def test_a_layer_is_cut_where_the_page_needs_it_least() -> None:
     pages, source = wide_pages(12), budget(SMALLER)
     target = smaller(source, SMALLER - 5, DIM)
     assert target.k == source.k
-    assert target.config.words < source.config.words
+    assert target.config.codewords < source.config.codewords
     codes = source.compress(pages)
     made = shrunk(codes, source, target)
     direct = target.regenerate(target.compress(pages))
@@ -123,7 +123,7 @@ def test_little_is_lost_against_compressing_the_pages(before: int, after: int) -
     assert covered(pages, target.regenerate(made)) > direct - 0.03
 
 
-def test_words_that_the_page_needed_more_count_more() -> None:
+def test_codewords_that_the_page_needed_more_count_more() -> None:
     """Each layer half as much as the one before, and the first as much as an anchor."""
     pages, source = wide_pages(3), budget(ROOMY)
     codes = source.compress(pages)
@@ -131,15 +131,15 @@ def test_words_that_the_page_needed_more_count_more() -> None:
     need = shrink._need(codes, stored)
     for page, rows in enumerate(stored):
         used = int(np.count_nonzero(codes.counts[page]))
-        words = len(rows) - used
-        assert words > 64
-        expected = np.repeat([1, 0.5, 0.25], [used + 32, 32, words - 64])
+        codewords = len(rows) - used
+        assert codewords > 64
+        expected = np.repeat([1, 0.5, 0.25], [used + 32, 32, codewords - 64])
         mine = need[stored.offsets[page] : stored.offsets[page + 1]]
         np.testing.assert_array_equal(mine, expected)
 
 
-def test_weights_decide_which_words_stay() -> None:
-    """Of two halves of a page and room for few words, the heavier half has them."""
+def test_weights_decide_which_codewords_stay() -> None:
+    """Of two halves of a page and room for few codewords, the heavier half has them."""
     rows = wide_pages(1).vectors
     rows = rows[np.argsort(rows[:, 0])]
     pages, halves = glie.Pages([rows]), np.arange(len(rows)) < len(rows) // 2
@@ -147,8 +147,8 @@ def test_weights_decide_which_words_stay() -> None:
     found = []
     for heavy in (halves, ~halves):
         weights = np.where(heavy, 1, 0.01).astype(np.float32)
-        blobs = evidence_of(pages, codes, book(), 3, weights)
-        found.append(rebuilt(dataclasses.replace(codes, evidence=blobs), book()))
+        blobs = residual_codes(pages, codes, book(), 3, weights)
+        found.append(reconstructed(dataclasses.replace(codes, residual=blobs), book()))
     for place, heavy in enumerate((halves, ~halves)):
         part = glie.Pages([rows[heavy]])
         assert covered(part, found[place]) > covered(part, found[1 - place]) + 0.01

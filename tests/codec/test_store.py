@@ -249,7 +249,7 @@ def test_a_card_tells_encoder_budget_and_measures(tmp_path: Path) -> None:
     assert "Nothing: it was not fitted to questions." in free
     budget = card_of(glie.Codec(bytes_per_page=520, adapt=False), tmp_path / "budget")
     assert re.search(
-        r"\| budget \| 520 bytes a page: k = \d+ vectors a page in int2, and at most \d+ of a codebook's [\d,]+ words \|",
+        r"\| budget \| 520 bytes a page: k = \d+ vectors a page in int2, and at most \d+ of a codebook's [\d,]+ codewords \|",
         budget,
     )
 

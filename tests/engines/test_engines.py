@@ -312,7 +312,7 @@ def test_a_large_collection_is_searched_by_prefetch(
     index: glie.Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pages, _ = engines.export(index, engines.connect("qdrant", ":memory:", "reports"))
-    monkeypatch.setattr("glie.engines.collection.FINDER_PAGES", COUNT)
+    monkeypatch.setattr("glie.engines.collection.CANDIDATE_PAGES", COUNT)
     monkeypatch.setattr("glie.engines.collection.PREFETCH", 3)
     monkeypatch.setattr("glie.engines.collection.PREFETCH_EACH", 2)
     monkeypatch.setattr("glie.engines.collection.PREFETCH_ROOT", 0.1)
@@ -321,7 +321,7 @@ def test_a_large_collection_is_searched_by_prefetch(
     assert pages.search(queries()[:1], top=1, exact=True)[0].cost.pages_scanned == 9
     monkeypatch.setattr("glie.engines.collection.PREFETCH_ROOT", 1)
     assert pages.search(queries()[:1], top=1)[0].cost.pages_scanned == 6  # the root of 40
-    monkeypatch.setattr("glie.engines.collection.FINDER_PAGES", COUNT + 1)
+    monkeypatch.setattr("glie.engines.collection.CANDIDATE_PAGES", COUNT + 1)
     assert pages.search(queries()[:1], top=1)[0].cost.pages_scanned == 9
     pages.close()
 
@@ -330,9 +330,9 @@ def test_a_codec_that_could_adapt_is_the_same_once_it_is_settled() -> None:
     """The shipped codebook may be given up for another one while there is no page yet."""
     codec = glie.Codec(bytes_per_page=520)
     assert codec.adapts
-    assert not codec.settled.adapts
+    assert not codec.frozen.adapts
     engine = engines.connect("qdrant", ":memory:", "reports")
-    Collection.create(engine, codec.settled, 128)
+    Collection.create(engine, codec.frozen, 128)
     assert len(Collection.create(engine, codec, 128)) == 0
     with pytest.raises(glie.CodecError, match="no codebook yet"):
         Collection.create(engine, glie.Codec(bytes_per_page=520, adapt=True), 128)

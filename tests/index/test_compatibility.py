@@ -12,7 +12,7 @@ import pytest
 from tools.specimen import answers, queries, wordy_codec
 
 import glie
-from glie.codec.codebook import Codebook
+from glie.codec.readout.codebook import Codebook
 from glie.evaluation import Encoded, load
 from glie.index.format import SEGMENT_HEADER, checksum
 
@@ -81,7 +81,7 @@ def test_the_shipped_codebook_stays() -> None:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("2026-11-16-displaced-words", r"displaced is of words as .*index the documents again"),
+        ("2026-11-16-displaced-words", r"displaced is of codewords as .*index the documents again"),
         (
             "2026-11-16-another-codebook",
             r"the codebook 6ad9fb0a73a7065a.*index the documents again",

@@ -93,10 +93,10 @@ def assert_same_codes(mine: StoredCodes, expected: StoredCodes) -> None:
     np.testing.assert_array_equal(mine.counts, expected.counts)
     assert mine.norms.dtype == np.float16
     assert mine.counts.dtype == np.uint16
-    assert (mine.evidence is None) == (expected.evidence is None)
-    if mine.evidence is not None and expected.evidence is not None:
-        np.testing.assert_array_equal(mine.evidence.data, expected.evidence.data)
-        np.testing.assert_array_equal(mine.evidence.offsets, expected.evidence.offsets)
+    assert (mine.residual is None) == (expected.residual is None)
+    if mine.residual is not None and expected.residual is not None:
+        np.testing.assert_array_equal(mine.residual.data, expected.residual.data)
+        np.testing.assert_array_equal(mine.residual.offsets, expected.residual.offsets)
 
 
 def test_a_segment_is_these_bytes() -> None:
@@ -118,11 +118,11 @@ def test_the_literal_file_reads_back(tmp_path: Path, literal: Literal, codes: St
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("evidence", [None, [b"", b"some", b"", b"x" * 65535, b"more", b"", b"e"]])
+@pytest.mark.parametrize("residual", [None, [b"", b"some", b"", b"x" * 65535, b"more", b"", b"e"]])
 @pytest.mark.parametrize("norms", ["none", "bytes", "exact"])
 @pytest.mark.parametrize("counts", ["small", "rounded", "exact"])
 def test_any_codes_read_back_exactly(
-    tmp_path: Path, dtype: str, evidence: list[bytes] | None, norms: str, counts: str
+    tmp_path: Path, dtype: str, residual: list[bytes] | None, norms: str, counts: str
 ) -> None:
     """Norms and counts are stored in as few bytes as hold them."""
     rng = np.random.default_rng(0)
@@ -132,7 +132,7 @@ def test_any_codes_read_back_exactly(
         Packed.of(rng.normal(size=(7, 3, 5)).astype(np.float32), dtype),
         np.array([lengths] * 7, np.float16),
         np.array([sizes] * 7, np.uint16),
-        None if evidence is None else Blobs.of(evidence),
+        None if residual is None else Blobs.of(residual),
     )
     path = tmp_path / "a.seg"
     path.write_bytes(segment_bytes(codes, [RECORD] * 7))
@@ -140,10 +140,10 @@ def test_any_codes_read_back_exactly(
     assert_same_codes(segment.codes, codes)
     assert_same_codes(StoredCodes.joined([codes.take(np.array([i])) for i in range(7)]), codes)
     each = {"none": 0, "bytes": 1, "exact": 2}[norms] + (2 if counts == "exact" else 1)
-    if dtype == "bf16" and evidence is None:
+    if dtype == "bf16" and residual is None:
         each = 4
     row = {"bf16": 10, "int8": 5, "int4": 3, "int2": 2, "int1": 1}[dtype]
-    extra = 0 if evidence is None else 14 + sum(map(len, evidence))
+    extra = 0 if residual is None else 14 + sum(map(len, residual))
     assert segment.code_bytes == codes.bytes == 7 * 3 * (row + each) + extra
 
 
@@ -228,7 +228,7 @@ def test_absurd_sizes_allocate_nothing(tmp_path: Path, literal: Literal, at: int
         (38, b"\0", "norms, counts and lengths of 1, 2 and 0 bytes"),
         (39, b"\1", "version 2, type 4 is unknown"),
         (104, struct.pack("<Q", 2**60), "bytes long, the header says"),
-        (104, struct.pack("<Q", 4), "its evidence bytes do not match their checksum"),
+        (104, struct.pack("<Q", 4), "its residual bytes do not match their checksum"),
         (112, b"\1", "version 2, type 4 is unknown"),
     ],
 )
@@ -240,7 +240,7 @@ def test_a_forged_header_is_refused(tmp_path: Path, at: int, field: bytes, messa
         read_all(path)
 
 
-def test_evidence_lengths_that_do_not_add_up_are_refused(tmp_path: Path) -> None:
+def test_residual_lengths_that_do_not_add_up_are_refused(tmp_path: Path) -> None:
     data = literal_tight_segment()
     lengths = struct.pack("<H", 2)
     at = 128 + 3 * 64

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import glie
-from glie.index import folder, signing
+from glie.index import candidate_files, folder
 from glie.index.format import tombstone_bytes
 from tests.codec.networks import random_codec
 from tests.conftest import make_arrays
@@ -28,10 +28,10 @@ def pages(count: int, seed: int) -> glie.Pages:
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """40, 12 and 4 pages in three segments, with a finder, pictures in the second, deletions in
+    """40, 12 and 4 pages in three segments, with a candidate index, pictures in the second, deletions in
     the first and the last, and page 0-1 replaced by one in the second."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(signing, "FINDER_PAGES", 30)
+        patch.setattr(candidate_files, "CANDIDATE_PAGES", 30)
         path = tmp_path_factory.mktemp("sound") / "a.glie"
         index = glie.Index.create(path, glie.Codec(k=3, dtype="int4"))
         index.add(pages(40, 0), metadata=[{"n": i} for i in range(40)])
@@ -44,7 +44,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def path(sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(signing, "FINDER_PAGES", 30)
+    monkeypatch.setattr(candidate_files, "CANDIDATE_PAGES", 30)
     return shutil.copytree(sound, tmp_path / "a.glie")
 
 
@@ -323,7 +323,7 @@ def test_a_damaged_codec_is_told_and_nothing_is_changed(tmp_path: Path) -> None:
 def test_several_faults_at_once(path: Path, sound: Path) -> None:
     flip(segment(path, 2), 130)
     flip(file_of(path, 1, "images", "img"), -1)
-    flip(file_of(path, 0, "signatures", "sig"), 80)
+    flip(file_of(path, 0, "pq_codes", "sig"), 80)
     flip(path / "manifest.json", 50)
     health = glie.Index.examine(path)
     assert [d.loss for d in health.damage] == ["nothing", "pictures", "pages", "nothing"]
@@ -368,7 +368,7 @@ def test_a_damaged_finder_stops_nothing(path: Path, sound: Path, kind: str, harm
             index.search(QUERIES, exact=None)  # which reads all, and so finds the damage
             change(index)
         assert index.verify().whole
-        assert index._state.manifest.finder is not None
+        assert index._state.manifest.candidates is not None
         assert index.search(QUERIES)[0].cost.pages_estimated > 0
 
 

@@ -1,4 +1,4 @@
-"""An index of codes in a few bits a number, with evidence: what goes in comes out."""
+"""An index of codes in a few bits a number, with residual: what goes in comes out."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 import glie
 import glie.index.folder as folder_module
 from glie.codec.codes import Blobs, Codes
-from glie.evaluation.measures import StoredCodes, search_codes
 from glie.index import format as index_format
+from glie.index.memory import CodesInMemory, search_codes
 from glie.kernels.quantize import BITS, DTYPES, row_bytes
 from glie.pages import Queries
 from tests.codec.networks import random_codec
@@ -26,11 +26,11 @@ class WithEvidence(glie.Codec):
     """Keeps a few bytes of each page that say which it is."""
 
     def code(self, pages: glie.Pages, free: Codes) -> Codes:
-        blobs = [evidence_of(page_id) for page_id in pages.ids]
-        return dataclasses.replace(super().code(pages, free), evidence=Blobs.of(blobs))
+        blobs = [residual_codes(page_id) for page_id in pages.ids]
+        return dataclasses.replace(super().code(pages, free), residual=Blobs.of(blobs))
 
 
-def evidence_of(page_id: str) -> bytes:
+def residual_codes(page_id: str) -> bytes:
     return page_id.encode() * (int(page_id) % 3)
 
 
@@ -57,12 +57,12 @@ def assert_same(mine: Codes, expected: Codes) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("fitted", [False, True])
-@pytest.mark.parametrize("evidence", [False, True])
-def test_the_life_of_an_index(tmp_path: Path, dtype: str, fitted: bool, evidence: bool) -> None:
+@pytest.mark.parametrize("residual", [False, True])
+def test_the_life_of_an_index(tmp_path: Path, dtype: str, fitted: bool, residual: bool) -> None:
     """Added in parts, deleted, merged, compacted, verified, opened again and searched."""
     codec = (random_codec(16, 1, 3) if fitted else glie.Codec(3)).stored_as(dtype)
     index = glie.Index.create(tmp_path / "life.glie", codec)
-    if evidence:
+    if residual:
         index.codec = WithEvidence(config=codec.config, fitted=codec.fitted)
     arrays = [*make_arrays(19, high=90), np.eye(16, dtype=np.float32)[:2]]
     pages = glie.Pages(arrays, ids=[str(i) for i in range(20)])
@@ -79,10 +79,10 @@ def test_the_life_of_an_index(tmp_path: Path, dtype: str, fitted: bool, evidence
         if dtype == "bf16":
             expected = index_format.StoredCodes.of(expected).read(expected.ids)
         assert_same(found, expected)
-        assert (found.evidence is not None) == evidence
-        if found.evidence is not None:
-            blobs = [blob.tobytes() for blob in found.evidence]
-            assert blobs == [evidence_of(page_id) for page_id in again.ids]
+        assert (found.residual is not None) == residual
+        if found.residual is not None:
+            blobs = [blob.tobytes() for blob in found.residual]
+            assert blobs == [residual_codes(page_id) for page_id in again.ids]
         queries = make_arrays(3, seed=8, low=2, high=6)
         made = codec.regenerate(found) if codec.decoder else None
         hits = again.search(queries, top=5, shortlist=18)
@@ -102,7 +102,7 @@ def test_the_life_of_an_index(tmp_path: Path, dtype: str, fitted: bool, evidence
         assert again.metadata("13") == {"page": 13}
         assert again.search([]) == []
     files = [path.read_bytes()[8] for path in (index.path / "segments").glob("*.seg")]
-    assert files == [2 if evidence or dtype != "bf16" else 1]
+    assert files == [2 if residual or dtype != "bf16" else 1]
 
 
 @pytest.mark.parametrize("dtype", FEW_BITS)
@@ -118,10 +118,10 @@ def test_what_a_page_weighs(tmp_path: Path, dtype: str) -> None:
         cost = index.search(make_arrays(1, dim=12), shortlist=0)[0].cost
         assert cost.bytes_read == 20 * 4 * (row_bytes(12, dtype) + 1)
         codes = index.codec.compress(pages)
-        assert StoredCodes([codes.take(np.arange(7)), codes]).bytes_per_page == each
+        assert CodesInMemory([codes.take(np.arange(7)), codes]).bytes_per_page == each
 
 
-def test_evidence_is_read_for_the_shortlist_alone(tmp_path: Path) -> None:
+def test_residual_is_read_for_the_shortlist_alone(tmp_path: Path) -> None:
     codec = random_codec(16, 1).stored_as("int2")
     index = glie.Index.create(tmp_path / "a", codec)
     index.codec = WithEvidence(config=codec.config, fitted=codec.fitted)
@@ -129,7 +129,7 @@ def test_evidence_is_read_for_the_shortlist_alone(tmp_path: Path) -> None:
     query = make_arrays(1, seed=3)
     scan = index.search(query, shortlist=0)[0]
     hits = index.search(query, top=4, shortlist=4)[0]
-    extra = sum(len(evidence_of(page_id)) for page_id in hits.ids)
+    extra = sum(len(residual_codes(page_id)) for page_id in hits.ids)
     assert hits.cost.bytes_read == scan.cost.bytes_read + extra
 
 
@@ -141,7 +141,7 @@ def test_codes_in_memory_are_searched_as_an_index_would(tmp_path: Path) -> None:
         index = glie.Index.create(tmp_path / dtype, codec)
         index.add(pages)
         codes = codec.compress(pages)
-        parts = StoredCodes([codes.take(np.arange(7)), codes.take(np.arange(7, 20))])
+        parts = CodesInMemory([codes.take(np.arange(7)), codes.take(np.arange(7, 20))])
         for stored in (codes, parts):
             found = search_codes(Queries(queries), stored, codec.regenerate, 6, 9)
             for hits, positions, scores in zip(
@@ -155,14 +155,14 @@ def test_codes_in_memory_are_searched_as_an_index_would(tmp_path: Path) -> None:
             assert found.cost.bytes_read == hits.cost.bytes_read
 
 
-def test_evidence_that_is_too_long_changes_nothing(tmp_path: Path) -> None:
+def test_residual_that_is_too_long_changes_nothing(tmp_path: Path) -> None:
     class TooMuch(glie.Codec):
         def code(self, pages: glie.Pages, free: Codes) -> Codes:
-            return dataclasses.replace(free, evidence=Blobs.of([b"", bytes(65536)]))
+            return dataclasses.replace(free, residual=Blobs.of([b"", bytes(65536)]))
 
     index = glie.Index.create(tmp_path / "a")
     index.codec = TooMuch()
-    with pytest.raises(glie.InputError, match="evidence of page 'y': 65536 bytes, at most 65535"):
+    with pytest.raises(glie.InputError, match="residual of page 'y': 65536 bytes, at most 65535"):
         index.add(glie.Pages(make_arrays(2), ids=["x", "y"]))
     assert len(glie.Index.open(index.path)) == 0
 

@@ -11,7 +11,7 @@ import pytest
 import glie
 from glie.encoders import Encoder, load_encoder
 from glie.ingest import ingest
-from tests.test_documents import make_pdf, picture
+from tests.documents.test_documents import make_pdf, picture
 
 os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"  # read when haystack is imported
 

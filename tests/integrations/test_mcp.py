@@ -23,8 +23,8 @@ from glie.ingest import ingest
 from glie.integrations import mcp
 from glie.integrations.mcp import make_server
 from tests.conftest import make_arrays
+from tests.documents.test_documents import make_pdf
 from tests.integrations.conftest import CAPITAL, HOLIDAY, LONG, Library
-from tests.test_documents import make_pdf
 
 GLIE = Path(sys.executable).with_name("glie")
 

@@ -21,7 +21,7 @@ from PIL import Image
 import glie
 from glie.integrations.mteb import GlieSearch, descending
 from tests.conftest import Floats, unit
-from tests.test_encoders import WORDS, tiny  # noqa: F401
+from tests.encoders.test_encoders import WORDS, tiny  # noqa: F401
 
 COLOURS = ("red", "green", "blue", "cyan", "teal", "plum", "gold", "navy", "pink", "grey")
 DIM = 16

@@ -66,15 +66,15 @@ def test_rows_of_any_dimension(dim: int, seed: int, dtype: str) -> None:
 @given(st.integers(1, 400), st.integers(0, 99))
 def test_rotation_keeps_every_inner_product_and_turns_back(dim: int, seed: int) -> None:
     vectors = gaussian(5, dim, seed)
-    turned = rotate(vectors)
-    np.testing.assert_allclose(turned @ turned.T, vectors @ vectors.T, atol=2e-6)
-    np.testing.assert_allclose(unrotate(turned), vectors, atol=1e-6)
+    rotated = rotate(vectors)
+    np.testing.assert_allclose(rotated @ rotated.T, vectors @ vectors.T, atol=2e-6)
+    np.testing.assert_allclose(unrotate(rotated), vectors, atol=1e-6)
 
 
 @pytest.mark.parametrize("dim", [64, 96, 128, 384, 768])
 def test_rotation_spreads_a_single_number_over_all(dim: int) -> None:
-    turned = rotate(np.eye(dim, dtype=np.float32))
-    assert np.abs(turned).max() < 8 / math.sqrt(dim)
+    rotated = rotate(np.eye(dim, dtype=np.float32))
+    assert np.abs(rotated).max() < 8 / math.sqrt(dim)
 
 
 def test_the_rotation_as_the_format_describes_it() -> None:

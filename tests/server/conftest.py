@@ -14,8 +14,8 @@ import glie
 from glie.encoders import Encoder, load_encoder
 from glie.ingest import ingest
 from glie.server.app import create_app
+from tests.documents.test_documents import make_pdf
 from tests.server.browser import CHROMIUM
-from tests.test_documents import make_pdf
 
 LINES = [
     "Capital expenditure in 2018 was 1,577 million dollars\nand was spent on turbines",

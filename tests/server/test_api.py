@@ -17,8 +17,8 @@ import glie
 from glie.encoders import Encoder
 from glie.server.limits import Limits
 from tests.conftest import make_arrays, unit
+from tests.documents.test_documents import make_pdf
 from tests.server.conftest import Client
-from tests.test_documents import make_pdf
 
 A1 = quote("reports/a.pdf#1", safe="")
 
@@ -224,7 +224,7 @@ def test_the_heat_map_of_a_scanned_page(
     tmp_path: Path, encoder: Encoder, index_path: Path, client: Client
 ) -> None:
     from glie.ingest import ingest
-    from tests.test_documents import picture
+    from tests.documents.test_documents import picture
 
     picture("DELIVERY NOTE 4471").save(tmp_path / "scan.png")
     ingest(glie.Index.open(index_path), encoder, [tmp_path / "scan.png"])

@@ -16,14 +16,14 @@ from fastapi.testclient import TestClient
 from PIL import Image
 
 import glie
-from glie import pdf as pdfs
+from glie.documents import pdf as pdfs
 from glie.server.app import create_app
 from tests.conftest import Floats, make_arrays
+from tests.documents.test_documents import WORDS, make_pdf, picture, raw_pdf
 from tests.server.conftest import Client
 from tests.server.test_api import error_of
 from tests.test_bad_numbers import DIM, DOCUMENT, ODD_IDS
 from tests.test_bad_numbers import ROWS as VECTORS
-from tests.test_documents import WORDS, make_pdf, picture, raw_pdf
 
 JSON = {"content-type": "application/json"}
 TOLD: list[str] = []  # the rows that a test below holds

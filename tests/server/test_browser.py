@@ -12,8 +12,8 @@ import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
 from glie.encoders import Encoder
+from tests.documents.test_documents import make_pdf
 from tests.server.browser import CHROMIUM, ask, chromium, open_hit, open_page, served
-from tests.test_documents import make_pdf
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium was found")
 

@@ -19,7 +19,7 @@ from glie.encoders.text import TextEncoder
 from glie.server.app import create_app
 from glie.server.heatmap import heat, owners, patch_places, span_places, word_places, words_of
 from tests.conftest import unit
-from tests.test_encoders import Network
+from tests.encoders.test_encoders import Network
 
 
 def boxed(*texts: str) -> list[Word]:

@@ -22,9 +22,9 @@ import glie
 from glie.encoders import Encoder
 from glie.server.limits import Limits
 from glie.server.names import MOST_BYTES, numbered, safe_name
+from tests.documents.test_documents import make_pdf
 from tests.server.conftest import Client
 from tests.server.test_api import error_of
-from tests.test_documents import make_pdf
 
 Files = list[tuple[str, tuple[str, bytes]]]
 

@@ -9,8 +9,8 @@ import torch
 import glie
 from glie.codec.codec import refined
 from glie.codec.codes import Codes
-from glie.codec.decoder import Decoder, Unrolled, new_decoder, regenerated
-from glie.codec.refiner import Refiner
+from glie.codec.readout.decoder import Decoder, Unrolled, new_decoder, regenerated
+from glie.codec.readout.refiner import Refiner
 from glie.training.batches import Batch, Corpus
 from glie.training.losses import best_matches, listwise_loss
 from glie.training.objective import Slots, code_objective, objective, sampled_patches
@@ -151,10 +151,10 @@ def test_the_weights_of_the_terms() -> None:
 
 def test_of_a_settled_code_there_are_no_terms() -> None:
     refiner, decoder = weights()
-    settled = Refiner(*(weight.detach() for weight in refiner))
+    frozen = Refiner(*(weight.detach() for weight in refiner))
     directions = torch.nn.functional.normalize(torch.randn(8, 16), dim=-1)
     found = objective(
-        settled, decoder, batch_of(), PAPER, directions, torch.Generator().manual_seed(0)
+        frozen, decoder, batch_of(), PAPER, directions, torch.Generator().manual_seed(0)
     )
     assert set(found) == {"token", "listwise", "overshoot", "chamfer", "support"}
 

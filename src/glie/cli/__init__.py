@@ -11,8 +11,8 @@ import typer
 
 import glie
 from glie.cli import engines, fit, indexes, light_colpali, measure, search, serve
+from glie.cli.terminal import fail
 from glie.errors import GlieError
-from glie.terminal import fail
 
 # in the order of the help
 VERBS = (

@@ -11,8 +11,8 @@ import typer
 
 import glie
 from glie.cli.shared import ApiKey, CollectionName, IndexPath, Json, Location, connected
+from glie.cli.terminal import fail, print_json, status_line
 from glie.errors import InputError
-from glie.terminal import fail, print_json, status_line
 from glie.wording import count
 
 

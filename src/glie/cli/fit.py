@@ -10,7 +10,7 @@ import typer
 
 import glie
 from glie.cli.shared import Cache, Datasets, Json, encode_sets, numbers
-from glie.terminal import fail, fit_bar, print_fit, print_json
+from glie.cli.terminal import fail, fit_bar, print_fit, print_json
 
 
 def fit(

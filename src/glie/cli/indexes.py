@@ -24,8 +24,7 @@ from glie.cli.shared import (
     load_encoder,
     named_codec,
 )
-from glie.errors import InputError
-from glie.terminal import (
+from glie.cli.terminal import (
     above_budget,
     errors,
     fail,
@@ -39,6 +38,7 @@ from glie.terminal import (
     size,
     status_line,
 )
+from glie.errors import InputError
 from glie.wording import count, listing
 
 if TYPE_CHECKING:
@@ -264,9 +264,9 @@ def _collection_at(
     ocr: bool,
 ) -> tuple[Collection, Encoder]:
     """The same in an engine."""
+    from glie.distributed.ingest import first_shard
     from glie.engines import Collection
     from glie.ingest import Reading, found_documents
-    from glie.on_ray import first_shard
 
     wanted.check()
     if engine.exists() and engine.read_header() is not None:
@@ -419,7 +419,7 @@ def info(
         listed = {name: len(document.ids) for name, document in known.items()}
         print_json(
             {
-                **dataclasses.asdict(facts),
+                **facts.to_dict(),
                 "path": str(index_path),
                 "bytes_per_page": per_page,
                 "compression": ratio,
@@ -449,8 +449,8 @@ def info(
             )
         )
         rows.append(("compression", f"{ratio:,.1f} times"))
-    if facts.finder_bytes:
-        each = facts.finder_bytes / facts.pages if facts.pages else 0
+    if facts.candidate_bytes:
+        each = facts.candidate_bytes / facts.pages if facts.pages else 0
         rows.append(("finder", f"{each:,.0f} of these bytes a page, beyond any budget"))
     else:
         rows.append(("finder", "none: every page is scanned"))
@@ -468,8 +468,8 @@ def info(
 
 def _codec_line(index: glie.Index, facts: glie.IndexInfo) -> str:
     line = f"k = {facts.k}" + (f", D = {facts.dim}" if facts.dim else "") + f", {facts.dtype}"
-    if facts.words:
-        return f"{line}, and at most {count(facts.words, 'word')} a page"
+    if facts.codewords:
+        return f"{line}, and at most {count(facts.codewords, 'codeword')} a page"
     if index.codec.refiner is None:
         return f"{line}, normalised k-means"
     stages = "fitted, two stages" if index.codec.decoder else "fitted, one stage"
@@ -494,7 +494,7 @@ def _ingest(
 
                 report = ingest(target, encoder, documents, **reading, progress=show)
             else:
-                from glie.on_ray import ingest_on_ray
+                from glie.distributed.ingest import ingest_on_ray
 
                 assert cluster is not None
                 spread = cluster._asdict()

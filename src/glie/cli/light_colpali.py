@@ -9,7 +9,7 @@ import typer
 
 import glie
 from glie.cli.shared import Json, say_left_out
-from glie.terminal import fail, print_json, status_line, tune_bar
+from glie.cli.terminal import fail, print_json, status_line, tune_bar
 from glie.wording import count
 
 

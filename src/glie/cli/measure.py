@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shlex
 import sys
 from pathlib import Path
@@ -12,8 +11,7 @@ import typer
 
 import glie
 from glie.cli.shared import Cache, Datasets, Json, encode_sets, named_codec, numbers, words
-from glie.errors import InputError
-from glie.terminal import (
+from glie.cli.terminal import (
     errors,
     fail,
     print_geometry,
@@ -22,6 +20,7 @@ from glie.terminal import (
     print_results,
     status_line,
 )
+from glie.errors import InputError
 from glie.wording import count
 
 
@@ -246,7 +245,7 @@ def plan(
             drawn.pages, budgets, encoder=drawn.encoder or encoder, seed=seed, progress=say
         )
     if as_json:
-        measured = [dataclasses.asdict(row) for row in rows]
+        measured = [row.to_dict() for row in rows]
         print_json({"path": path, "seed": seed, "pages": len(drawn.pages), "budgets": measured})
     else:
         print_plan(rows, len(drawn.pages))

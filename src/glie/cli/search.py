@@ -14,12 +14,12 @@ import typer
 
 import glie
 from glie.cli.shared import ApiKey, CollectionName, Json, Location, MadeWith, connected
+from glie.cli.terminal import output, print_json, size, status_line
 from glie.errors import InputError, MissingExtraError
-from glie.terminal import output, print_json, size, status_line
 from glie.wording import count
 
 if TYPE_CHECKING:
-    from glie.asking import FoundPage
+    from glie.retriever import FoundPage
 
 
 def search(
@@ -47,7 +47,7 @@ def search(
         bool | None,
         typer.Option(
             "--exact/--candidates",
-            help="Score every page, or only those that the index's finder names.",
+            help="Score every page, or only those that the index's candidate index names.",
             show_default="candidates in a large index",
         ),
     ] = None,
@@ -77,8 +77,8 @@ def search(
 
     glie search --engine qdrant --url http://localhost:6333 --collection reports "expenditure"
     """
-    from glie.asking import Asker, why_no_text
-    from glie.snippet import matches, printable
+    from glie.documents.snippet import matches, printable
+    from glie.retriever import Retriever, why_no_text
 
     is_index = engine is None or (Path(arguments[0]) / "manifest.json").exists()
     words = arguments[1:] if is_index else arguments
@@ -92,7 +92,7 @@ def search(
                 raise InputError(
                     "--url, --collection, --api-key, --prefetch: they go with --engine"
                 )
-            place, asker = arguments[0], Asker(arguments[0], encoder)
+            place, retriever = arguments[0], Retriever(arguments[0], encoder)
             options["documents"] = document or None
         else:
             if collection is None and not is_index:
@@ -101,10 +101,10 @@ def search(
             pages_there = stack.enter_context(
                 glie.engines.Collection.open(connected(engine, location, called, api_key))
             )
-            place, asker = pages_there.path, Asker(pages_there, encoder)
+            place, retriever = pages_there.path, Retriever(pages_there, encoder)
             options |= {"where": {"document": document} if document else None, "prefetch": prefetch}
         with status_line("searching"):  # and loading the encoder, which takes longer
-            pages, cost, encode_seconds = asker.ask(question, top, **options)
+            pages, cost, encode_seconds = retriever.ask(question, top, **options)
     shown: list[dict[str, Any]] = [
         {
             "rank": rank,
@@ -160,7 +160,7 @@ def search(
 
 def _snippet(page: FoundPage, question: str) -> str:
     """Where the page answers; a hit is worth showing without, where its file cannot be read."""
-    from glie.snippet import best_snippet
+    from glie.documents.snippet import best_snippet
 
     try:
         return best_snippet(page.text(), question)

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from glie.cli.shared import IndexPath
+from glie.cli.terminal import output, print_json
 from glie.errors import InputError, MissingExtraError
-from glie.terminal import output, print_json
 
 MEGABYTE = 1 << 20
 

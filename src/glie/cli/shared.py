@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import glie
+from glie.cli.terminal import errors, status_line
 from glie.errors import InputError
-from glie.terminal import errors, status_line
 
 if TYPE_CHECKING:
     from glie.encoders import Encoder

@@ -10,20 +10,20 @@ import numpy as np
 
 from glie.codec.anchors import anchor, cluster
 from glie.codec.budget import ANCHOR_TYPE, config_for, least_bytes
-from glie.codec.codebook import WORD_TYPE, Codebook, Floats, fit_codebook, leftovers
 from glie.codec.codes import quantised
 from glie.codec.config import CodecConfig
+from glie.codec.readout.codebook import CODEWORD_TYPE, Codebook, Floats, fit_codebook, residuals
 from glie.errors import InputError, VectorError
 from glie.kernels.quantize import row_bytes
 from glie.pages import Pages
 
-MOST_VECTORS = 400_000  # that are held, drawn over all pages, and of which words are found
+MOST_VECTORS = 400_000  # that are held, drawn over all pages, and of which codewords are found
 BOOK_SHARE = 0.2  # of the bytes of all pages, at most
-FEWEST_WORDS, MOST_WORDS = 64, 16_384
-VECTORS_A_WORD = 16  # at least, when more pages will come than those seen
-WORD_SHARE = 0.8  # its own words fit a corpus better than foreign ones
+FEWEST_CODEWORDS, MOST_CODEWORDS = 64, 16_384
+VECTORS_A_CODEWORD = 16  # at least, when more pages will come than those seen
+CODEWORD_SHARE = 0.8  # its own codewords fit a corpus better than foreign ones
 FIT_PAGES = 20
-# Of what anchors leave, the shipped words explain 0.45 to 0.5 on unseen sets of their encoder, and
+# Of what anchors leave, the shipped codewords explain 0.45 to 0.5 on unseen sets of their encoder, and
 # at most 0.05 of the vectors of another, or of noise.
 EXPLAINED = 0.25
 
@@ -34,7 +34,7 @@ def fits(book: Codebook, pages: Pages) -> bool:
         return False
     step = max(1, len(pages) // FIT_PAGES)
     rest = _rest(_packed([pages[row] for row in range(0, len(pages), step)]))
-    missing = rest - book.words[book.nearest(rest)]
+    missing = rest - book.codewords[book.nearest(rest)]
     return float((missing**2).sum()) < (1 - EXPLAINED) * float((rest**2).sum())
 
 
@@ -78,18 +78,20 @@ def _blocks(pages: Pages | Iterable[Pages]) -> Iterator[Pages]:
         yield block
 
 
-def settled(sample: Sample, bytes_per_page: int, *, more: bool) -> tuple[CodecConfig, Codebook]:
+def frozen(sample: Sample, bytes_per_page: int, *, more: bool) -> tuple[CodecConfig, Codebook]:
     """The settings and the codebook for the pages that were drawn from, its bytes included in the
     budget; unless `more` pages are to come, among which it weighs little."""
     dim = sample.pages.dim
     if more:
-        words = sample.of_vectors // VECTORS_A_WORD
+        codewords = sample.of_vectors // VECTORS_A_CODEWORD
     else:
-        word = row_bytes(dim, WORD_TYPE) + 2  # and its length
-        words = int(BOOK_SHARE * bytes_per_page * sample.of_pages) // word
-    words = min(max(words, FEWEST_WORDS), MOST_WORDS, max(1, sample.of_vectors // 4))
+        codeword = row_bytes(dim, CODEWORD_TYPE) + 2  # and its length
+        codewords = int(BOOK_SHARE * bytes_per_page * sample.of_pages) // codeword
+    codewords = min(
+        max(codewords, FEWEST_CODEWORDS), MOST_CODEWORDS, max(1, sample.of_vectors // 4)
+    )
     notes = {"adapted_to": sample.of_pages}
-    book = fit_codebook(_rest(sample.pages), words, word_share=WORD_SHARE, notes=notes)
+    book = fit_codebook(_rest(sample.pages), codewords, codeword_share=CODEWORD_SHARE, notes=notes)
     # on a few pages even the smallest codebook weighs more than its share
     left = bytes_per_page if more else bytes_per_page - len(book.to_bytes()) // sample.of_pages
     config = config_for(max(left, least_bytes(dim, len(book))), dim, len(book))
@@ -100,7 +102,7 @@ def _rest(pages: Pages) -> Floats:
     """What anchors leave of the vectors. Words for one number of anchors serve any other."""
     free = anchor(pages, cluster(pages, CodecConfig()))
     codes = quantised(free, ANCHOR_TYPE, sizes=False)
-    return leftovers(pages, codes, Codebook.anchor_share)[0]
+    return residuals(pages, codes, Codebook.anchor_share)[0]
 
 
 def _packed(arrays: Sequence[Floats]) -> Pages:

@@ -53,7 +53,7 @@ def _what(codec: Codec) -> str:
 def _budget(codec: Codec) -> str:
     said = f"k = {codec.k} vectors a page in {codec.dtype}"
     if codec.codebook is not None:
-        said += f", and at most {codec.config.words} of a codebook's {len(codec.codebook):,} words"
+        said += f", and at most {codec.config.codewords} of a codebook's {len(codec.codebook):,} codewords"
     if codec.config.bytes_per_page:
         return f"{codec.config.bytes_per_page:,} bytes a page: {said}"
     return said + (f", {_bytes(codec, codec.k):,} bytes" if codec.dim else "")

@@ -11,22 +11,22 @@ from typing import Any
 
 import numpy as np
 
-from glie.codec.adapt import Sample, drawn, fits, settled
+from glie.codec.adapt import Sample, drawn, fits, frozen
 from glie.codec.anchors import anchor, cluster
-from glie.codec.budget import config_for, unsettled_config
-from glie.codec.codebook import Codebook
+from glie.codec.budget import adaptive_config, config_for
 from glie.codec.codes import Codes, quantised
 from glie.codec.config import CodecConfig
-from glie.codec.decoder import Decoder, Unrolled, regenerated, with_steps
-from glie.codec.evidence import evidence_of, rebuilt
-from glie.codec.fitted import Budget, Fitted, same_encoder
-from glie.codec.refiner import Refiner, refine
+from glie.codec.readout.codebook import Codebook
+from glie.codec.readout.decoder import Decoder, Unrolled, regenerated, with_steps
+from glie.codec.readout.generative import FitScores, Fitted, same_encoder
+from glie.codec.readout.refiner import Refiner, refine
+from glie.codec.readout.residual import reconstructed, residual_codes
 from glie.errors import CodecError, InputError, VectorError
 from glie.kernels.quantize import BFLOAT16
 from glie.pages import Pages
 
 SHORTLIST = 20  # pages regenerated a query: more cost time and bring little
-LOOKED_UP = 200  # of those whose words are looked up, which is cheap
+RESIDUAL_SHORTLIST = 200  # of those whose codewords are looked up, which is cheap
 
 
 class Codec:
@@ -35,7 +35,7 @@ class Codec:
     number is stored in: bf16 or, in fewer bits, int8, int4, int2 or int1.
 
     `Codec(bytes_per_page=520)` chooses for a page of so many bytes on disk: a few vectors in 2 bits
-    a number, and words of a codebook around them, from which a shortlist is read back. The codebook
+    a number, and codewords of a codebook around them, from which a shortlist is read back. The codebook
     is that of the embedded encoder; an index whose first pages it does not fit makes one of these.
     `adapt` says that it shall, or shall not, in any case.
 
@@ -59,7 +59,7 @@ class Codec:
             if (k, dtype, config, fitted) != (None, None, None, None):
                 raise TypeError("bytes_per_page chooses k, dtype and all else: give it alone")
             if adapt:
-                config = unsettled_config(bytes_per_page)
+                config = adaptive_config(bytes_per_page)
             else:
                 book = codebook or Codebook.shipped()
                 config = config_for(bytes_per_page, book.dim, len(book))
@@ -73,8 +73,8 @@ class Codec:
                     "of them"
                 )
         self.config = config or CodecConfig.from_dict(given)
-        if codebook is None and self.config.words:
-            raise TypeError("words: they are those of a codebook, which was not given")
+        if codebook is None and self.config.codewords:
+            raise TypeError("codewords: they are those of a codebook, which was not given")
         if codebook is not None and fitted is not None:
             raise TypeError("codebook, fitted: a codec reads pages back in one way or the other")
         self.fitted = fitted
@@ -105,7 +105,7 @@ class Codec:
         return None if entry is None else dict(entry)
 
     @property
-    def measured(self) -> Budget | None:
+    def measured(self) -> FitScores | None:
         """What the fit measured on the questions held out, at the budget nearest to k."""
         return None if self.fitted is None else self.fitted.budget(self.k)
 
@@ -160,13 +160,13 @@ class Codec:
         return self.config.adapt
 
     @property
-    def settled(self) -> Codec:
+    def frozen(self) -> Codec:
         """The same codec, which stays as it is whatever pages it sees."""
         if self.adapts and self.codebook is None:
             raise CodecError("the codec has no codebook yet: make one with codec.adapted(pages)")
         return self._with(adapt=False)
 
-    def suited_to(self, pages: Pages | Iterable[Pages], *, more: bool = False) -> Codec:
+    def for_pages(self, pages: Pages | Iterable[Pages], *, more: bool = False) -> Codec:
         """What to store these pages with: this codec, or where it has no codebook that fits them,
         one that has adapted."""
         if not self.adapts:
@@ -174,7 +174,7 @@ class Codec:
         sample = drawn(pages)
         if self.codebook is not None and fits(self.codebook, sample.pages):
             return self
-        return self._settled(sample, more)
+        return self._adapted(sample, more)
 
     def adapted(self, pages: Pages | Iterable[Pages], *, more: bool = False) -> Codec:
         """A codec for the same bytes a page with a codebook made of these pages. It counts among
@@ -182,10 +182,10 @@ class Codec:
         in blocks: only some of them, drawn over all, are held."""
         if not self.adapts:
             raise InputError("adapted: expected a codec that was made by bytes_per_page")
-        return self._settled(drawn(pages), more)
+        return self._adapted(drawn(pages), more)
 
-    def _settled(self, sample: Sample, more: bool) -> Codec:
-        config, codebook = settled(sample, self.config.bytes_per_page, more=more)
+    def _adapted(self, sample: Sample, more: bool) -> Codec:
+        config, codebook = frozen(sample, self.config.bytes_per_page, more=more)
         return Codec(config=config, codebook=codebook)
 
     def compress(self, pages: Pages) -> Codes:
@@ -209,8 +209,8 @@ class Codec:
             codes = quantised(codes, self.dtype, sizes=self.decoder is not None)
         if self.codebook is None:
             return codes
-        evidence = evidence_of(pages, codes, self.codebook, self.config.words)
-        return dataclasses.replace(codes, evidence=evidence)
+        residual = residual_codes(pages, codes, self.codebook, self.config.codewords)
+        return dataclasses.replace(codes, residual=residual)
 
     @property
     def regenerates(self) -> bool:
@@ -220,20 +220,20 @@ class Codec:
     @property
     def shortlist(self) -> int:
         """How many pages a search reads back unless told."""
-        return SHORTLIST if self.codebook is None else LOOKED_UP
+        return SHORTLIST if self.codebook is None else RESIDUAL_SHORTLIST
 
     def regenerate(self, codes: Codes) -> Pages:
         """The set of vectors that a page is scored by, its stored ones among them.
 
         With a decoder all N, cluster by cluster, the stored vector of each first. With a codebook
-        the stored vectors, then the words. With neither, a cluster's vectors are its stored one.
+        the stored vectors, then the codewords. With neither, a cluster's vectors are its stored one.
         """
         if not isinstance(codes, Codes):
             raise InputError(f"regenerate: expected glie.Codes, found {type(codes).__name__}")
         if len(codes):
             self._check_dim(codes.dim, "codes")
-        if self.codebook is not None and codes.evidence is not None:
-            return rebuilt(codes, self.codebook)
+        if self.codebook is not None and codes.residual is not None:
+            return reconstructed(codes, self.codebook)
         return regenerated(self._unrolled, codes)
 
     @functools.cached_property

@@ -74,7 +74,7 @@ class Codes:
     counts: npt.NDArray[np.uint16]  # (P, k): how many of the page's vectors it stands for
     ids: Sequence[str]
     packed: Packed | None = None  # the bytes of which `vectors` are read, once they are packed
-    evidence: Blobs | None = None  # what else is kept of a page
+    residual: Blobs | None = None  # what else is kept of a page
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -94,12 +94,12 @@ class Codes:
         norms: npt.NDArray[np.float16],
         counts: npt.NDArray[np.uint16],
         ids: Sequence[str],
-        evidence: Blobs | None = None,
+        residual: Blobs | None = None,
     ) -> Codes:
         """Codes as they are read back from what is stored."""
         vectors = packed.vectors()
         vectors[counts == 0] = 0  # in a few bits there is no zero vector
-        return cls(vectors, norms, counts, ids, packed, evidence)
+        return cls(vectors, norms, counts, ids, packed, residual)
 
     @property
     def stored(self) -> Packed:
@@ -114,7 +114,7 @@ class Codes:
             self.counts[rows],
             [self.ids[r] for r in rows],
             None if self.packed is None else self.packed.take(rows),
-            None if self.evidence is None else self.evidence.take(rows),
+            None if self.residual is None else self.residual.take(rows),
         )
 
 
@@ -129,7 +129,7 @@ def quantised(codes: Codes, dtype: str, *, sizes: bool) -> Codes:
         norms_of(norm_bytes(codes.norms)) if sizes else used.astype(np.float16),
         codes.counts if sizes else counts_of(count_bytes(codes.counts)),
         codes.ids,
-        codes.evidence,
+        codes.residual,
     )
 
 

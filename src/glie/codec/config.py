@@ -10,7 +10,8 @@ from glie.errors import CodecError, InputError
 from glie.kernels.quantize import BFLOAT16, DTYPES
 
 MAX_K = 4096
-MAX_WORDS_A_PAGE = 0x7FFF
+MAX_CODEWORDS_A_PAGE = 0x7FFF
+KEYS = {"codewords": "words"}  # what files call a setting, where that is another name
 
 
 class CodecVersionError(CodecError):
@@ -26,7 +27,7 @@ class CodecConfig:
     iterations: int = 10  # Lloyd's; more cost much and lower the objective little
     seed: int = 0
     dtype: str = BFLOAT16
-    words: int = 0  # codewords a page, at most: its evidence of where its vectors are
+    codewords: int = 0  # of a codebook that a page keeps, at most
     bytes_per_page: int = 0  # that all this was chosen for; 0: it was not
     adapt: bool = False  # whether it may be chosen again when the first pages are seen
 
@@ -36,7 +37,7 @@ class CodecConfig:
             ("restarts", 1, 1000),
             ("iterations", 1, 10_000),
             ("seed", 0, 2**63 - 1),
-            ("words", 0, MAX_WORDS_A_PAGE),
+            ("codewords", 0, MAX_CODEWORDS_A_PAGE),
             ("bytes_per_page", 0, 2**31 - 1),
         ):
             value = getattr(self, name)
@@ -55,18 +56,18 @@ class CodecConfig:
     def to_dict(self) -> dict[str, Any]:
         """The settings; those that came later go without saying where they are as it was before."""
         settings = dataclasses.asdict(self)
-        for name in ("dtype", "words", "bytes_per_page", "adapt"):
+        for name in ("dtype", "codewords", "bytes_per_page", "adapt"):
             if settings[name] == getattr(type(self), name):
                 del settings[name]
-        return settings
+        return {KEYS.get(name, name): value for name, value in settings.items()}
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> CodecConfig:
-        known = {field.name for field in dataclasses.fields(cls)}
-        unknown = sorted(set(settings) - known)
-        if "displaced" in unknown:  # 16 bytes for a word's direction bought less than an anchor
+        names = {KEYS.get(field.name, field.name): field.name for field in dataclasses.fields(cls)}
+        unknown = sorted(set(settings) - set(names))
+        if "displaced" in unknown:  # 16 bytes for a codeword's direction bought less than an anchor
             raise CodecVersionError(
-                "codec settings: displaced is of words as they were stored before the first "
+                "codec settings: displaced is of codewords as they were stored before the first "
                 "release; index the documents again"
             )
         if unknown:
@@ -74,4 +75,4 @@ class CodecConfig:
                 f"codec settings: {', '.join(unknown)} is unknown to this version of glie; "
                 "upgrade it to read this codec"
             )
-        return cls(**settings)
+        return cls(**{names[key]: value for key, value in settings.items()})

@@ -3,7 +3,7 @@
 Anchors are merged: k-means of the stored ones, each as often as it stands for a vector, is k-means
 of the page as far as its anchors tell. Words that say where the vectors were around the old
 anchors are found anew around the merged ones, those first that the page needed most; where the
-anchors stay, the words stay, the most needed of them.
+anchors stay, the codewords stay, the most needed of them.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from glie.codec.budget import reduced
 from glie.codec.codec import Codec
 from glie.codec.codes import Blobs, Codes, quantised
 from glie.codec.config import CodecConfig
-from glie.codec.evidence import blob_of, evidence_of, read_evidence
+from glie.codec.readout.residual import read_residual_codes, residual_blob, residual_codes
 from glie.errors import InputError
-from glie.kernels.evidence import layers, most_needed
 from glie.kernels.quantize import DTYPES
+from glie.kernels.residual import layers, most_needed
 from glie.pages import Pages
 
 Floats = npt.NDArray[np.float32]
@@ -47,7 +47,7 @@ def smaller(source: Codec, bytes_per_page: int, dim: int) -> Codec:
 
 def _content(config: CodecConfig) -> tuple[int, int, int]:
     """What grows with a budget, that first which shrinks last."""
-    return config.k, -DTYPES.index(config.dtype), config.words
+    return config.k, -DTYPES.index(config.dtype), config.codewords
 
 
 def shrunk(codes: Codes, source: Codec, target: Codec) -> Codes:
@@ -60,12 +60,12 @@ def shrunk(codes: Codes, source: Codec, target: Codec) -> Codes:
     if book is None:
         return anchors
     if target.k == source.k:
-        evidence = _cut(codes, source, target)
+        residual = _cut(codes, source, target)
     else:
         stored = source.regenerate(codes)
         need = _need(codes, stored)
-        evidence = evidence_of(stored, anchors, book, target.config.words, need)
-    return dataclasses.replace(anchors, evidence=evidence)
+        residual = residual_codes(stored, anchors, book, target.config.codewords, need)
+    return dataclasses.replace(anchors, residual=residual)
 
 
 def merged(codes: Codes, config: CodecConfig) -> Codes:
@@ -81,7 +81,7 @@ def merged(codes: Codes, config: CodecConfig) -> Codes:
 
 
 def _need(codes: Codes, stored: Pages) -> Floats:
-    """How much each stored vector counts. The page's own vectors decided which words came first, so
+    """How much each stored vector counts. The page's own vectors decided which codewords came first, so
     a layer counts half as much as the one before it, and the first as much as the anchors."""
     need = np.ones(len(stored.vectors), np.float32)
     used = np.count_nonzero(codes.counts, axis=1)
@@ -92,26 +92,26 @@ def _need(codes: Codes, stored: Pages) -> Floats:
 
 
 def _cut(codes: Codes, source: Codec, target: Codec) -> Blobs:
-    """The evidence of the same anchors with fewer words."""
+    """The residual of the same anchors with fewer codewords."""
     book = target.codebook
     assert book is not None
-    symbols, bounds = read_evidence(codes, book)
+    pairs, bounds = read_residual_codes(codes, book)
     stored = source.regenerate(codes)
     blobs = []
     for page, rows in enumerate(stored):
-        mine = symbols[bounds[page] : bounds[page + 1]]
+        mine = pairs[bounds[page] : bounds[page + 1]]
         used = len(rows) - len(mine)
-        kept = _kept(rows, used, target.config.words)
-        blobs.append(blob_of(mine[kept], used * len(book)))
+        kept = _kept(rows, used, target.config.codewords)
+        blobs.append(residual_blob(mine[kept], used * len(book)))
     return Blobs.of(blobs)
 
 
-def _kept(rows: Floats, used: int, words: int) -> Ints:
-    """Which words of a page stay, by place: the first layers whole, and of the layer that is cut
+def _kept(rows: Floats, used: int, codewords: int) -> Ints:
+    """Which codewords of a page stay, by place: the first layers whole, and of the layer that is cut
     those that its stored rows need most."""
     count = len(rows) - used
-    if count <= words:
+    if count <= codewords:
         return np.arange(count)
-    whole, last = next(layer for layer in layers(count) if layer[1] > words)
+    whole, last = next(layer for layer in layers(count) if layer[1] > codewords)
     order = most_needed(rows @ rows[: used + last].T, used + whole) - used
-    return np.concatenate([np.arange(whole), np.sort(order[: words - whole])])
+    return np.concatenate([np.arange(whole), np.sort(order[: codewords - whole])])

@@ -14,10 +14,10 @@ from typing import Any
 import xxhash
 
 from glie.codec.card import model_card
-from glie.codec.codebook import Codebook
 from glie.codec.codec import Codec
 from glie.codec.config import CodecConfig, CodecVersionError
-from glie.codec.fitted import Budget, Fitted, encoder_entry, same_encoder
+from glie.codec.readout.codebook import Codebook
+from glie.codec.readout.generative import FitScores, Fitted, encoder_entry, same_encoder
 from glie.errors import CodecError, InputError, MissingExtraError
 
 CONFIG = "config.json"
@@ -97,7 +97,7 @@ def _described(settings: dict[str, Any], files: Mapping[str, bytes], place: str)
         dim, cascade = settings.pop("dim"), settings.pop("cascade")
         weights = settings.pop("weights", None)  # the first codecs did not name them
         rest = {
-            "budgets": tuple(Budget(**budget) for budget in settings.pop("budgets")),
+            "budgets": tuple(FitScores(**budget) for budget in settings.pop("budgets")),
             "encoder": encoder_entry(settings.pop("encoder")),
             "notes": settings.pop("notes"),
         }

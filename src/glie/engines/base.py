@@ -22,7 +22,7 @@ class Entry(NamedTuple):
     code: bytes  # its vectors as an index stores them, one after the other
     norms: list[float]
     counts: list[int]
-    evidence: bytes
+    residual: bytes
     metadata: dict[str, Any]
     terms: list[int]  # a number for each key and value of the metadata
     digest: str  # of all of this
@@ -83,7 +83,7 @@ class Engine(Protocol):
     def delete(self, ids: Sequence[str]) -> None:
         """Delete pages; one that is not there is no error."""
 
-    def settle(self) -> None:
+    def optimize(self) -> None:
         """Make the engine's own indexes, after many changes."""
 
     def nearest(

@@ -14,16 +14,17 @@ import numpy as np
 
 from glie.codec.codec import Codec
 from glie.codec.codes import Codes
-from glie.codec.fitted import encoder_entry, same_encoder
+from glie.codec.readout.generative import encoder_entry, same_encoder
 from glie.codec.store import from_files, to_files
 from glie.engines.base import Engine, Entry, Restriction, Row
 from glie.engines.entries import codes_of, rows_of, terms_for
 from glie.errors import EngineError, IdError, InputError
-from glie.hot import HotPages, read_back
-from glie.index.signing import FINDER_PAGES
+from glie.filters import wanted
+from glie.index.candidate_files import CANDIDATE_PAGES
 from glie.index.snapshot import distinct
 from glie.pages import Pages, Queries
-from glie.search import (
+from glie.search.page_cache import PageCache, reconstruct_with
+from glie.search.two_stage import (
     CodeBlock,
     Cost,
     Hits,
@@ -35,7 +36,6 @@ from glie.search import (
     rank,
     two_stage,
 )
-from glie.where import wanted
 
 FORMAT = "glie-collection"
 VERSION = 1
@@ -58,7 +58,7 @@ class Collection:
         self.dim = dim
         self._encoder = encoder
         self._pages: int | None = None  # how many, once that was asked
-        self._hot = HotPages(codec.regenerate)
+        self._hot = PageCache(codec.regenerate)
 
     @classmethod
     def create(
@@ -72,7 +72,7 @@ class Collection:
     ) -> Collection:
         """The collection for pages of this codec; it is made, with the engine's own settings, if
         it is not there. One that holds other pages is refused."""
-        codec = codec.settled
+        codec = codec.frozen
         entry = encoder_entry(encoder) or codec.encoder
         if entry is not None:
             codec.check_encoder(entry)
@@ -91,7 +91,7 @@ class Collection:
             engine.write_header(made._header())  # it is new, or its making was interrupted
             return made
         there = cls._of(engine, header)
-        if not there.codec.settled.same_as(codec):
+        if not there.codec.frozen.same_as(codec):
             raise EngineError(
                 f"{engine.place}: it holds codes of another codec; choose another name"
             )
@@ -237,7 +237,7 @@ class Collection:
             self._check_ids(allowed)
         among = Restriction(allowed, terms_for(wanted(where)), filter)
         if exact is None:
-            exact = prefetch is None and len(self) < FINDER_PAGES
+            exact = prefetch is None and len(self) < CANDIDATE_PAGES
         if prefetch is not None:
             check_number("prefetch", prefetch, 1)
         found: list[Entry] = []  # by position
@@ -255,7 +255,7 @@ class Collection:
             questions,
             first_stage,
             codes_at,
-            read_back(self.codec, self._hot),
+            reconstruct_with(self.codec, self._hot),
             int(top),
             int(shortlist),
         )

@@ -12,10 +12,10 @@ from glie.codec.codec import Codec
 from glie.codec.codes import Blobs, Codes
 from glie.engines.base import Entry, Row
 from glie.errors import EngineError, InputError
+from glie.filters import Wanted, canonical
 from glie.index.writer import record_lines
 from glie.kernels.quantize import Packed, row_bytes
 from glie.pages import Floats
-from glie.where import Wanted, canonical
 
 WHOLE = 2**63  # whole numbers of metadata lie between this and its negative: no engine takes others
 
@@ -30,13 +30,13 @@ def rows_of(codes: Codes, metadata: Sequence[Mapping[str, Any]] | None) -> list[
         used = int(np.count_nonzero(codes.counts[page]))
         norms, counts = codes.norms[page, :used], codes.counts[page, :used]
         code = stored.rows[page, :used].tobytes()
-        evidence = b"" if codes.evidence is None else codes.evidence[page].tobytes()
+        residual = b"" if codes.residual is None else codes.residual[page].tobytes()
         kept = dict(entries[page])
         _check_numbers(kept, page_id)
-        parts = line, code, norms.tobytes(), counts.tobytes(), evidence
+        parts = line, code, norms.tobytes(), counts.tobytes(), residual
         digest = xxhash.xxh3_128_hexdigest(b"".join(len(p).to_bytes(4) + p for p in parts))
         entry = Entry(
-            page_id, code, norms.tolist(), counts.tolist(), evidence, kept, terms_of(kept), digest
+            page_id, code, norms.tolist(), counts.tolist(), residual, kept, terms_of(kept), digest
         )
         mine = vectors[page, :used]
         rows.append(Row(entry, mine, _direction(mine)))
@@ -60,11 +60,11 @@ def codes_of(entries: Sequence[Entry], codec: Codec, dim: int, place: str) -> Co
             )
         packed[page, :used] = np.frombuffer(entry.code, np.uint8).reshape(used, width)
         norms[page, :used], counts[page, :used] = entry.norms, entry.counts
-    evidence = None
+    residual = None
     if codec.codebook is not None:
-        evidence = Blobs.of([entry.evidence for entry in entries])
+        residual = Blobs.of([entry.residual for entry in entries])
     ids = [entry.digest for entry in entries]
-    return Codes.read(Packed(packed, codec.dtype, dim), norms, counts, ids, evidence)
+    return Codes.read(Packed(packed, codec.dtype, dim), norms, counts, ids, residual)
 
 
 def terms_of(metadata: Mapping[str, Any]) -> list[int]:

@@ -53,7 +53,7 @@ def export(
     if prune:
         gone = [page_id for page_id, _ in engine.records() if page_id not in index]
         report.pages_deleted = target.delete(gone) if gone else 0
-    engine.settle()
+    engine.optimize()
     return target, report
 
 

@@ -18,7 +18,7 @@ from glie.engines.base import Entry, Restriction, Row, in_steps, require, told_a
 from glie.errors import EngineError, InputError
 from glie.kernels.maxsim import maxsim
 from glie.pages import Floats, Queries
-from glie.search import best_first
+from glie.search.two_stage import best_first
 
 EXTRA = "lancedb"
 OLDEST = "0.34"
@@ -26,7 +26,7 @@ KEY = "LANCEDB_API_KEY"
 CODES, MEAN = "codes", "page"
 READ = ["id", "code", "norms", "counts", "evidence", "metadata", "digest"]
 PAGES = "id != ''"
-ROWS_PER_SETTLING = 500_000  # new rows are looked through one by one until then
+ROWS_PER_OPTIMIZE = 500_000  # new rows are looked through one by one until then
 ROWS_PER_INDEX = 100_000  # fewer means are compared one by one
 REFINED = 4  # times the pages that are wanted, by an index of means, are compared exactly
 
@@ -51,7 +51,7 @@ class LanceDB:
         self._version = version
         self._opened: Any = None
         self._made = False  # by this export, whose unfinished versions nobody wants
-        self._unsettled = 0  # rows since indexes were last made
+        self._unoptimized = 0  # rows since indexes were last made
         self.place = f"lancedb at {location}, table {collection!r}"
         if location.startswith("db://"):
             options.setdefault("api_key", os.environ.get(KEY))
@@ -158,7 +158,7 @@ class LanceDB:
             self._store(
                 [
                     {
-                        **row.entry._asdict(),
+                        **_columns(row.entry),
                         "metadata": json.dumps(row.entry.metadata, ensure_ascii=False),
                         CODES: row.vectors,
                         MEAN: row.mean,
@@ -166,9 +166,9 @@ class LanceDB:
                     for row in some
                 ]
             )
-            self._unsettled += len(some)
-            if self._unsettled >= ROWS_PER_SETTLING:
-                self._settle()
+            self._unoptimized += len(some)
+            if self._unoptimized >= ROWS_PER_OPTIMIZE:
+                self._optimize()
 
     def _store(self, rows: list[dict[str, Any]]) -> None:
         """Add rows, in place of those with the same ids, in one commit."""
@@ -201,11 +201,11 @@ class LanceDB:
         with told_as(self.place):
             self.table.delete(_one_of(ids))
 
-    def settle(self) -> None:
-        self._settle()
+    def optimize(self) -> None:
+        self._optimize()
         self._made = False
 
-    def _settle(self) -> None:
+    def _optimize(self) -> None:
         """Few files instead of many, and indexes over ids, terms and, of many pages, means."""
         from lancedb.index import BTree, IvfSq, LabelList
 
@@ -220,7 +220,7 @@ class LanceDB:
             self.table.optimize(
                 cleanup_older_than=timedelta(milliseconds=1) if self._made else None
             )
-        self._unsettled = 0
+        self._unoptimized = 0
 
     def nearest(
         self, queries: Queries, count: int, prefetch: int | None, among: Restriction
@@ -263,6 +263,12 @@ def _maxsim(query: Floats, codes: Any) -> Floats:
     ends = np.cumsum(lengths, dtype=np.int64)
     scores: Floats = maxsim(query, np.array([0, len(query)]), flat, ends - lengths, ends)[0]
     return scores
+
+
+def _columns(entry: Entry) -> dict[str, Any]:
+    columns = entry._asdict()
+    columns["evidence"] = columns.pop("residual")
+    return columns
 
 
 def _entry(row: Mapping[str, Any]) -> Entry:

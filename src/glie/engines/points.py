@@ -33,7 +33,7 @@ def payload_of(entry: Entry) -> dict[str, Any]:
         "code": base64.b64encode(entry.code).decode(),
         "norms": entry.norms,
         "counts": entry.counts,
-        "evidence": base64.b64encode(entry.evidence).decode(),
+        "evidence": base64.b64encode(entry.residual).decode(),
         "metadata": entry.metadata,
         TERMS: entry.terms,
         "digest": entry.digest,

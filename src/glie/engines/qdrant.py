@@ -175,7 +175,7 @@ class Qdrant:
         with self._told():
             self._client.delete(self._name, points)
 
-    def settle(self) -> None:
+    def optimize(self) -> None:
         """A server does so by itself."""
 
     def nearest(

@@ -172,7 +172,7 @@ class QdrantEdge:
         with told_as(self.place):
             self._shard.flush()
 
-    def settle(self) -> None:
+    def optimize(self) -> None:
         with told_as(self.place):
             self._shard.optimize()
         self._flush()

@@ -17,7 +17,7 @@ from typing import Any
 import filelock
 import numpy as np
 
-from glie.codec.fitted import encoder_entry
+from glie.codec.readout.generative import encoder_entry
 from glie.encoders.base import Encoder
 from glie.errors import DatasetError, GlieError
 from glie.evaluation.datasets import Dataset, left_out

@@ -17,7 +17,7 @@ from glie.evaluation.encoded import Encoded
 from glie.evaluation.experiment import run
 from glie.evaluation.fits import Codecs
 from glie.evaluation.methods import ADAPTED, PLAID
-from glie.evaluation.plan import Plan, check_names, check_others, check_plan, without_words
+from glie.evaluation.plan import Plan, check_names, check_others, check_plan, without_codewords
 from glie.evaluation.store import Store, fingerprint
 from glie.evaluation.tables import Results
 from glie.evaluation.vectors import vectors_of
@@ -76,7 +76,7 @@ class Comparison:
         those of the sets loaded, in their order."""
         encoded = self._by_name(vectors)
         sets = [encoded[name] for name in self.datasets]
-        lines = [*self._fitted, *without_words(sets, self.plan)]
+        lines = [*self._fitted, *without_codewords(sets, self.plan)]
         if ADAPTED in self.plan.methods:
             lines.append(
                 f"{ADAPTED}: its codebook is made of the pages of each set, never of a question, "

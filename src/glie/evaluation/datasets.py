@@ -72,6 +72,14 @@ class Dataset(NamedTuple):
     images: Mapping[str, Picture] = MappingProxyType({})
     warnings: tuple[str, ...] = ()  # what was left out: how many, and which
 
+    @property
+    def page_ids(self) -> list[str]:
+        return list(self.pages)
+
+    @property
+    def query_ids(self) -> list[str]:
+        return list(self.queries)
+
 
 class Question(NamedTuple):
     """A question as a set has it."""

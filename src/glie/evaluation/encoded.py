@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from glie.codec.fitted import same_encoder
+from glie.codec.readout.generative import same_encoder
 from glie.errors import EncoderError
 from glie.pages import Pages, Queries, VectorSets
 
@@ -66,6 +66,10 @@ class Encoded:
     warnings: tuple[str, ...]  # what was left out, in loading and in encoding
     shard_pages: tuple[int, ...]  # pages of each shard
     read_shard: Callable[[int], Half]
+
+    @property
+    def query_ids(self) -> list[str]:
+        return list(self.queries.ids)
 
     def blocks(self) -> Iterator[Pages]:
         """All pages, in order, in blocks of bounded size."""

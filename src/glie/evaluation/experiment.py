@@ -9,18 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from glie.codec.codec import LOOKED_UP, SHORTLIST, Codec
+from glie.codec.codec import RESIDUAL_SHORTLIST, SHORTLIST, Codec
 from glie.codec.codes import Codes
 from glie.errors import DatasetError, InputError
 from glie.evaluation.encoded import Encoded, check_encoder
 from glie.evaluation.fits import Codecs, facts
-from glie.evaluation.measures import (
-    StoredCodes,
-    each_measure,
-    search_codes,
-    search_oracle,
-    search_vectors,
-)
 from glie.evaluation.methods import (
     ADAPTED,
     FREE,
@@ -28,25 +21,27 @@ from glie.evaluation.methods import (
     PLAID,
     SHIPPED,
     UNCOMPRESSED,
-    WORDED,
+    WITH_CODEWORDS,
     Method,
     fitted,
     has_words_for,
     residual_coded,
     seeded,
 )
-from glie.evaluation.plan import Plan, check_budgets, check_names, without_words
+from glie.evaluation.plan import Plan, check_budgets, check_names, without_codewords
 from glie.evaluation.store import Result, Setting, Store, digest, fingerprint
+from glie.index.memory import CodesInMemory, search_codes, search_oracle, search_vectors
+from glie.measures import each_measure
 from glie.pages import Pages
-from glie.search import Ranking
+from glie.search.two_stage import Ranking
 from glie.training.recipe import recipe_of
 
 DEPTH = 100  # pages of a ranking that are kept: what recall@100 and run files need
 SHORTLISTS = (5, 10, 20, 50, 100)
 SHORTLIST_K = 4  # the budget of the shortlist table
-WORD_SHORTLIST = "words-shortlist"
-WORD_SHORTLISTS = (20, 50, 100, 200, 500)  # words are looked up for more pages
-WORD_SHORTLIST_BYTES = 520  # their budget, or the nearest that is measured
+CODEWORD_SHORTLIST = "words-shortlist"
+CODEWORD_SHORTLISTS = (20, 50, 100, 200, 500)  # words are looked up for more pages
+CODEWORD_SHORTLIST_BYTES = 520  # their budget, or the nearest that is measured
 CAPACITIES = ((128, 1), (256, 1), (512, 1), (512, 3))  # width and depth of a decoder
 SHARES = (0.25, 0.5, 1.0)  # of the pages that are fitted on
 
@@ -69,7 +64,7 @@ def run(
             )
         check_budgets(encoded, plan, codecs is not None)
     if set(plan.methods) == {SHIPPED}:
-        for line in without_words(sets, plan):
+        for line in without_codewords(sets, plan):
             raise InputError(line)
     for encoded in sets:
         yield from _Bench(encoded, plan, codecs, store, progress).results()
@@ -79,7 +74,7 @@ class _Coded(NamedTuple):
     """The codes of a set, and what reads them back."""
 
     codec: Codec
-    codes: StoredCodes
+    codes: CodesInMemory
 
 
 class _Bench:
@@ -104,10 +99,10 @@ class _Bench:
             if method.name in plan.methods:
                 for seed in plan.seeds if method.seeded else plan.seeds[:1]:
                     yield from self._of_code(method, seed)
-        for name in WORDED:
-            if name in plan.methods and (name == ADAPTED or self._has_words):
+        for name in WITH_CODEWORDS:
+            if name in plan.methods and (name == ADAPTED or self._has_codewords):
                 for seed in plan.seeds:
-                    yield from self._of_words(name, seed)
+                    yield from self._of_codewords(name, seed)
         if self.codecs is not None and PLAID in plan.methods:
             yield from self._of_residuals(self.codecs, plan.seeds[0])
         if self.codecs is not None and plan.learned:
@@ -117,7 +112,7 @@ class _Bench:
             yield self._uncompressed()
 
     @property
-    def _has_words(self) -> bool:
+    def _has_codewords(self) -> bool:
         return has_words_for(self.encoded.encoder, self.encoded.dim)
 
     def _settings(self, method: str, seed: int, *, by_bytes: bool = False) -> Iterator[Setting]:
@@ -139,7 +134,7 @@ class _Bench:
     def _of_residuals(self, codecs: Codecs, seed: int) -> Iterator[Result]:
         """With centroids that are found once something is to be measured."""
 
-        def codes(setting: Setting) -> StoredCodes:
+        def codes(setting: Setting) -> CodesInMemory:
             code = codecs.residual_code(self.encoded, self._bytes(setting), seed)
             return self._codes(residual_coded(code), setting)
 
@@ -147,24 +142,26 @@ class _Bench:
             decides = codecs.residual_key(self.encoded, self._bytes(setting), seed)
             yield from self._one_stage([setting], f"{self.key}-{decides}", codes)
 
-    def _of_words(self, name: str, seed: int) -> Iterator[Result]:
+    def _of_codewords(self, name: str, seed: int) -> Iterator[Result]:
         """With words of a codebook, looked up for a shortlist."""
         settings = list(self._settings(name, seed, by_bytes=True))
-        nearest = min(settings, key=lambda s: abs(math.log(self._bytes(s) / WORD_SHORTLIST_BYTES)))
+        nearest = min(
+            settings, key=lambda s: abs(math.log(self._bytes(s) / CODEWORD_SHORTLIST_BYTES))
+        )
         for setting in settings:
-            asked = [setting._replace(shortlist=LOOKED_UP)]
+            asked = [setting._replace(shortlist=RESIDUAL_SHORTLIST)]
             if setting is nearest and name == SHIPPED and "shortlist" in self.plan.more:
                 asked += [
-                    setting._replace(method=method, shortlist=length, variant=WORD_SHORTLIST)
+                    setting._replace(method=method, shortlist=length, variant=CODEWORD_SHORTLIST)
                     for method in (name, ORACLE)
-                    for length in WORD_SHORTLISTS
+                    for length in CODEWORD_SHORTLISTS
                 ]
             # adapted only if something is to be measured: pages and budget decide the rest
             codec = Codec(bytes_per_page=self._bytes(setting), adapt=name == ADAPTED)
-            coded = functools.cache(functools.partial(self._in_words, setting, codec))
+            coded = functools.cache(functools.partial(self._in_codewords, setting, codec))
             yield from self._two_stages(asked, f"{self.key}-{digest(codec)}", coded)
 
-    def _in_words(self, setting: Setting, codec: Codec) -> _Coded:
+    def _in_codewords(self, setting: Setting, codec: Codec) -> _Coded:
         if codec.adapts:
             codec = self._adapted_to_pages(self._bytes(setting), codec)
         codec = seeded(codec, setting.seed)
@@ -234,7 +231,7 @@ class _Bench:
         self,
         settings: Iterable[Setting],
         key: str,
-        codes: Callable[[Setting], StoredCodes],
+        codes: Callable[[Setting], CodesInMemory],
         codec: Codec | None = None,
     ) -> Iterator[Result]:
         search = functools.partial(search_codes, regenerate=None, shortlist=0)
@@ -268,7 +265,7 @@ class _Bench:
     def _ranked(
         self,
         setting: Setting,
-        codes: StoredCodes,
+        codes: CodesInMemory,
         search: Callable[..., Ranking],
         codec: Codec | None,
     ) -> Result:
@@ -304,7 +301,7 @@ class _Bench:
         scores = tuple(round(score, 6) for score in each["ndcg_at_5"])
         return Result(setting, stored, spent, means, scores, codec)
 
-    def _codes(self, method: Method, setting: Setting) -> StoredCodes:
+    def _codes(self, method: Method, setting: Setting) -> CodesInMemory:
         budget = self._bytes(setting) if method.by_bytes else setting.k
         assert budget is not None
 
@@ -318,7 +315,7 @@ class _Bench:
         setting: Setting,
         compress: Callable[[Pages], Codes],
         size: Callable[[Codes], int] | None = None,
-    ) -> StoredCodes:
+    ) -> CodesInMemory:
         """The codes of all pages, block by block."""
 
         def parts() -> Iterator[Codes]:
@@ -328,7 +325,7 @@ class _Bench:
                 yield compress(block)
                 done += len(block)
 
-        return StoredCodes(parts(), size)
+        return CodesInMemory(parts(), size)
 
     @functools.cached_property
     def _rows(self) -> dict[str, int]:

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from glie.baselines import ResidualCode, pooled
-from glie.codec.codebook import Codebook
 from glie.codec.codec import Codec
+from glie.codec.readout.codebook import Codebook
+from glie.evaluation.baselines import ResidualCode, pooled
 from glie.evaluation.encoded import Encoded, check_encoder
 from glie.evaluation.plan import Plan, check_others, recipe_for
 from glie.evaluation.store import Store, fingerprint

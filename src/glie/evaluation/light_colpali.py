@@ -27,12 +27,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import xxhash
 
-from glie.baselines import merge, merge_labels
 from glie.codec.anchors import anchor
 from glie.codec.codes import Codes
 from glie.codec.config import CodecConfig
 from glie.encoders.retrieval_model import RetrievalModel
 from glie.errors import DatasetError, EncoderError, InputError, MissingExtraError
+from glie.evaluation.baselines import merge, merge_labels
 from glie.evaluation.datasets import Dataset, Picture, left_out
 from glie.evaluation.encoded import Encoded
 from glie.pages import Floats, Pages

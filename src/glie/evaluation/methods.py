@@ -10,7 +10,13 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from glie.baselines import (
+from glie.codec.codec import Codec
+from glie.codec.codes import Codes
+from glie.codec.config import MAX_K, CodecConfig
+from glie.codec.readout.codebook import Codebook
+from glie.codec.readout.generative import same_encoder
+from glie.errors import InputError
+from glie.evaluation.baselines import (
     ResidualCode,
     cluster_merging,
     hierarchical_pooling,
@@ -19,12 +25,6 @@ from glie.baselines import (
     raw_kmeans,
     token_pooling,
 )
-from glie.codec.codebook import Codebook
-from glie.codec.codec import Codec
-from glie.codec.codes import Codes
-from glie.codec.config import MAX_K, CodecConfig
-from glie.codec.fitted import same_encoder
-from glie.errors import InputError
 from glie.kernels.quantize import BFLOAT16, row_bytes
 from glie.pages import Pages
 
@@ -139,7 +139,7 @@ def has_words_for(encoder: Mapping[str, Any], dim: int) -> bool:
 
 
 ORACLE, UNCOMPRESSED, PLAID = "oracle", "uncompressed", "plaid"
-WORDED = SHIPPED, ADAPTED = "glie-bytes", "glie-bytes-adapted"
+WITH_CODEWORDS = SHIPPED, ADAPTED = "glie-bytes", "glie-bytes-adapted"
 # title and citation of what is measured with a codec, with a codebook, or without any code
 LEARNED = {
     "glie-stage1": ("refined, one stage", "GLIE's refined code by itself."),

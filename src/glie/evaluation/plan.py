@@ -7,13 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from glie.baselines import merge
-from glie.codec.codebook import Codebook
 from glie.codec.codec import Codec
 from glie.codec.config import CodecConfig
+from glie.codec.readout.codebook import Codebook
 from glie.errors import DatasetError, InputError
+from glie.evaluation.baselines import merge
 from glie.evaluation.encoded import Encoded
-from glie.evaluation.measures import each_measure
 from glie.evaluation.methods import (
     ADAPTED,
     FREE,
@@ -24,6 +23,7 @@ from glie.evaluation.methods import (
     vector_bytes,
 )
 from glie.evaluation.store import filename
+from glie.measures import each_measure
 from glie.pages import Pages
 from glie.training.recipe import Recipe, recipe_of
 from glie.wording import count
@@ -117,7 +117,7 @@ def check_budgets(encoded: Encoded, plan: Plan, codec: bool) -> None:
             Codec(bytes_per_page=plan.bytes(budget, encoded.dim))
 
 
-def without_words(sets: Sequence[Encoded], plan: Plan) -> list[str]:
+def without_codewords(sets: Sequence[Encoded], plan: Plan) -> list[str]:
     """What is said of sets that the codebook was not made for."""
     lacking = [one for one in sets if not has_words_for(one.encoder, one.dim)]
     if SHIPPED not in plan.methods or not lacking:

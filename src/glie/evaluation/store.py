@@ -11,7 +11,7 @@ import dataclasses
 import importlib.metadata
 import json
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
@@ -21,9 +21,8 @@ import xxhash
 from glie.codec.codec import Codec
 from glie.errors import InputError
 from glie.evaluation.encoded import Encoded
-from glie.evaluation.measures import trec_run
 from glie.geometry import CorpusGeometry
-from glie.search import Ranking
+from glie.search.two_stage import Ranking
 
 FORMAT = 1  # of kept results; another number, and all is measured again
 
@@ -218,3 +217,16 @@ def _write(file: Path, text: str) -> None:
     new = file.with_name(f"{file.name}.new")
     new.write_text(text, encoding="utf-8")
     new.replace(file)
+
+
+def trec_run(queries: Sequence[str], pages: Sequence[str], found: Ranking, name: str) -> str:
+    """A ranking as a TREC run file: query, Q0, page, rank, score, name. Scores fall with the rank,
+    by which readers of such files sort: those of a shortlist are not on one scale with the rest.
+    White space in an id, which would be taken for the end of it, is written as an underscore."""
+    lines = []
+    for query, rows in zip(queries, found.positions, strict=True):
+        for place, row in enumerate(rows, start=1):
+            ids = ("_".join(text.split()) for text in (query, pages[row], name))
+            asked, page, label = ids
+            lines.append(f"{asked} Q0 {page} {place} {len(rows) - place + 1} {label}\n")
+    return "".join(lines)

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from glie.evaluation.experiment import SHARES, SHORTLIST_K, WORD_SHORTLIST
-from glie.evaluation.measures import MEASURES
+from glie.evaluation.experiment import CODEWORD_SHORTLIST, SHARES, SHORTLIST_K
 from glie.evaluation.methods import (
     ADAPTED,
     BASELINES,
@@ -22,14 +21,15 @@ from glie.evaluation.methods import (
     SHIPPED,
     TITLES,
     UNCOMPRESSED,
-    WORDED,
+    WITH_CODEWORDS,
 )
 from glie.evaluation.store import Result
 from glie.geometry import CorpusGeometry, overall
+from glie.measures import MEASURES
 
 RESAMPLES = 2000  # of the bootstrap
 LADDER = ("raw-kmeans", "glie-free", "glie-stage1", "glie")
-OURS = (*LADDER[1:], "quantised", *WORDED)
+OURS = (*LADDER[1:], "quantised", *WITH_CODEWORDS)
 PROJECTED = (10_000, 1_000_000)  # pages that share a codebook
 
 
@@ -309,10 +309,10 @@ def shortlists(results: Results) -> Table | None:
 
 def word_shortlists(results: Results) -> Table | None:
     """The same where words are looked up."""
-    sizes = [r.bytes_per_page for r in results.all if r.setting.variant == WORD_SHORTLIST]
+    sizes = [r.bytes_per_page for r in results.all if r.setting.variant == CODEWORD_SHORTLIST]
     about = f"{sizes[0]:,.0f} bytes a page" if sizes else ""
     title = f"Length of the shortlist whose words are looked up, {about}: nDCG@5"
-    return _lengths(results, SHIPPED, WORD_SHORTLIST, title)
+    return _lengths(results, SHIPPED, CODEWORD_SHORTLIST, title)
 
 
 def projected(results: Results) -> Table | None:

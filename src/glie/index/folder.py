@@ -22,7 +22,7 @@ import filelock
 
 from glie.codec.codec import Codec
 from glie.codec.config import CodecVersionError
-from glie.codec.fitted import encoder_entry
+from glie.codec.readout.generative import encoder_entry
 from glie.codec.store import (
     CONFIG,
     from_files,
@@ -51,7 +51,8 @@ OWN_FILE = re.compile(r"\d{8,}\.(seg|img|del|sig|fnd)")
 ORPHANED = (
     "an index that has lost its manifest.json and the copy of it; restore one of them from a backup"
 )
-WITH_FINDER = 2  # the version of a manifest that names one
+WITH_CANDIDATES = 2  # the version of a manifest that names candidates
+CANDIDATES_KEY, PQ_KEY = "finder", "signatures"  # what the manifest calls them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,12 +65,12 @@ class SegmentEntry:
     images: int | None = None  # segments/NNNNNNNN.img
     tombstones: int | None = None  # segments/NNNNNNNN.del
     deleted: int = 0
-    signatures: int | None = None  # segments/NNNNNNNN.sig, if the index has a finder
+    pq_codes: int | None = None  # segments/NNNNNNNN.sig, if the index has a candidate index
 
 
 @dataclasses.dataclass(frozen=True)
-class FinderEntry:
-    """What the manifest says of the finder."""
+class CandidatesEntry:
+    """What the manifest says of the candidate index."""
 
     number: int  # segments/NNNNNNNN.fnd
     checksum: int  # of the file
@@ -86,15 +87,16 @@ class Manifest:
     generation: int = 0
     next_number: int = 1
     segments: tuple[SegmentEntry, ...] = ()
-    finder: FinderEntry | None = None
+    candidates: CandidatesEntry | None = None
 
     def to_json(self) -> str:
-        body = {"format": FORMAT, "version": WITH_FINDER, **dataclasses.asdict(self)}
-        if self.finder is None:  # then it is as it was before there were finders
-            body["version"] = VERSION
-            for part in (body, *body["segments"]):
-                part.pop("finder", None)
-                part.pop("signatures", None)
+        body = {"format": FORMAT, "version": VERSION, **dataclasses.asdict(self)}
+        candidates = body.pop("candidates")
+        pq_codes = [entry.pop("pq_codes") for entry in body["segments"]]
+        if candidates is not None:  # without, it is as it was before there were any
+            body |= {"version": WITH_CANDIDATES, CANDIDATES_KEY: candidates}
+            for entry, number in zip(body["segments"], pq_codes, strict=True):
+                entry[PQ_KEY] = number
         return json.dumps({**body, "checksum": _digest(body)}, indent=1, ensure_ascii=False)
 
     @classmethod
@@ -121,18 +123,18 @@ class Manifest:
             raise IndexFolderError(f"{path}: cannot be read: {error.strerror}") from None
         if name != FORMAT:
             raise damaged(path, f"format {name!r}, expected {FORMAT!r}")
-        if version not in (VERSION, WITH_FINDER):
+        if version not in (VERSION, WITH_CANDIDATES):
             raise OtherVersionError(
                 f"{path}: written in format version {version!r}, this glie reads {VERSION} and "
-                f"{WITH_FINDER}; upgrade glie"
+                f"{WITH_CANDIDATES}; upgrade glie"
             )
         try:
             if found != _digest({"format": name, "version": version, **body}):
                 raise damaged(path, "it does not match its checksum")
-            segments = tuple(SegmentEntry(**entry) for entry in body.pop("segments"))
-            finder = body.pop("finder", None)
-            finder = None if finder is None else FinderEntry(**finder)
-            manifest = cls(**body, segments=segments, finder=finder)
+            segments = tuple(_segment(entry) for entry in body.pop("segments"))
+            candidates = body.pop(CANDIDATES_KEY, None)
+            candidates = None if candidates is None else CandidatesEntry(**candidates)
+            manifest = cls(**body, segments=segments, candidates=candidates)
             manifest.check()
         except (KeyError, TypeError, AttributeError, UnicodeEncodeError) as error:
             raise damaged(path, str(error)) from None
@@ -144,13 +146,15 @@ class Manifest:
         numbers += [] if self.dim is None else [self.dim]
         for entry in self.segments:
             numbers += [entry.number, entry.pages, entry.checksum, entry.deleted]
-            files = entry.images, entry.tombstones, entry.signatures
+            files = entry.images, entry.tombstones, entry.pq_codes
             numbers += [n for n in files if n is not None]
             if entry.deleted and entry.tombstones is None:
                 raise TypeError(f"{entry.deleted} deleted pages, and no file that says which")
-            if (entry.signatures is None) != (self.finder is None):
-                raise TypeError("expected signatures of all segments and a finder, or of none")
-        numbers += [] if self.finder is None else dataclasses.astuple(self.finder)
+            if (entry.pq_codes is None) != (self.candidates is None):
+                raise TypeError(
+                    "expected PQ codes of all segments and a candidate index, or of none"
+                )
+        numbers += [] if self.candidates is None else dataclasses.astuple(self.candidates)
         for number in numbers:
             if type(number) is not int or not 0 <= number < 2**64:
                 raise TypeError(f"expected a whole number, found {number!r}")
@@ -163,6 +167,11 @@ class Manifest:
             raise TypeError(str(error)) from None
         if self.encoder is not None and "revision" not in self.encoder:
             raise TypeError(f"expected an encoder's revision, found {self.encoder!r}")
+
+
+def _segment(entry: Mapping[str, Any]) -> SegmentEntry:
+    """What the manifest says of a segment, under the names of the file format."""
+    return SegmentEntry(**{"pq_codes" if k == PQ_KEY else k: v for k, v in entry.items()})
 
 
 def _digest(body: Mapping[str, Any]) -> str:
@@ -201,10 +210,10 @@ class Folder:
         if self._has_segments():
             raise IndexFolderError(f"{self.path}: {ORPHANED}, or choose another name")
         # what an interrupted creation leaves does not count
-        leftovers = {SEGMENTS, LOCK, WRITER, MANIFEST + ".new", COPY + ".new"}
+        own = {SEGMENTS, LOCK, WRITER, MANIFEST + ".new", COPY + ".new"}
         if (self.path / SEGMENTS).is_dir() and (self.path / LOCK).exists():
-            leftovers.add(CODEC)  # which alone may be someone's saved codec
-        if self.path.exists() and any(p.name not in leftovers for p in self.path.iterdir()):
+            own.add(CODEC)  # which alone may be someone's saved codec
+        if self.path.exists() and any(p.name not in own for p in self.path.iterdir()):
             raise IndexFolderError(f"{self.path}: not empty and not an index; choose another name")
         try:
             (self.path / SEGMENTS).mkdir(parents=True, exist_ok=True)
@@ -339,12 +348,12 @@ class Folder:
                 (entry.number, "seg"),
                 (entry.images, "img"),
                 (entry.tombstones, "del"),
-                (entry.signatures, "sig"),
+                (entry.pq_codes, "sig"),
             )
             if number is not None
         }
-        if manifest.finder is not None:
-            names.add(self.file(manifest.finder.number, "fnd").name)
+        if manifest.candidates is not None:
+            names.add(self.file(manifest.candidates.number, "fnd").name)
         return names
 
     def strays(self, manifest: Manifest) -> list[str]:

@@ -21,33 +21,33 @@ import xxhash
 from glie.codec.codes import Blobs, Codes
 from glie.codec.sizes import count_bytes, counts_of, norm_bytes, norms_of
 from glie.errors import CorruptIndexError, IndexFolderError, InputError
+from glie.kernels.pq import PARTS, PostingLists, PQCodes, posting_lists
 from glie.kernels.quantize import BFLOAT16, Packed, row_bytes
-from glie.kernels.signatures import PARTS, Lists, Signatures, lists_of
 from glie.pages import MAX_ID
 
 VERSION = 1  # of all files but some segments and some manifests, pictures and tombstones
 OF_A_SEGMENT = 2  # of pictures and tombstones that say of which segment they are
 ALIGNMENT = 64
 MAX_RECORD_BYTES = 1 << 20  # of a line with its newline
-MAX_EVIDENCE_BYTES = np.iinfo(np.uint16).max  # of a page
+MAX_RESIDUAL_BYTES = np.iinfo(np.uint16).max  # of a page
 CACHED_BLOCKS = 32
 
 SEGMENT_MAGIC = b"GLIESEG\0"
 TYPES = {BFLOAT16: 1, "int8": 2, "int4": 3, "int2": 4, "int1": 5}
 SEGMENT_HEADER = struct.Struct("<8sIIQIIIBBBBQ9QQ")
 CODES = ("vectors", "norms", "counts")
-EVIDENCE = ("evidence lengths", "evidence bytes")
+RESIDUAL = ("residual lengths", "residual bytes")
 RECORDS = ("records", "record table")
 # The sections of a segment, in order, by its version. Version 1 is for codes in bfloat16 without
-# evidence, and what was written before there was another.
-SECTIONS = {1: (*CODES, *RECORDS), 2: (*CODES, *EVIDENCE, *RECORDS)}
+# residual, and what was written before there was another.
+SECTIONS = {1: (*CODES, *RECORDS), 2: (*CODES, *RESIDUAL, *RECORDS)}
 RECORDS_PER_BLOCK = {1: 64, 2: 256}  # 256 take a fifth less; finding a page in them takes longer
 TOMBSTONE_MAGIC = b"GLIEDEL\0"
 TOMBSTONE_HEADER = struct.Struct("<8sIIQQ")
 IMAGES_MAGIC = b"GLIEIMG\0"
 IMAGES_HEADER = struct.Struct("<8sIIQQ")
-SIGNATURES_MAGIC = b"GLIESIG\0"
-SIGNATURES_HEADER = struct.Struct("<8sIIQQQQQQ")
+PQ_MAGIC = b"GLIESIG\0"
+PQ_HEADER = struct.Struct("<8sIIQQQQQQ")
 
 
 class OtherVersionError(CorruptIndexError):
@@ -60,33 +60,33 @@ class StoredCodes(NamedTuple):
     vectors: Packed  # (P, k, B)
     norms: npt.NDArray[np.float16]  # (P, k)
     counts: npt.NDArray[np.uint16]  # (P, k)
-    evidence: Blobs | None = None
+    residual: Blobs | None = None
 
     @classmethod
     def of(cls, codes: Codes) -> StoredCodes:
-        if codes.evidence is not None and codes.evidence.lengths.max(initial=0) > (
-            MAX_EVIDENCE_BYTES
+        if codes.residual is not None and codes.residual.lengths.max(initial=0) > (
+            MAX_RESIDUAL_BYTES
         ):
-            longest = int(codes.evidence.lengths.argmax())
+            longest = int(codes.residual.lengths.argmax())
             raise InputError(
-                f"evidence of page {codes.ids[longest]!r}: {codes.evidence.lengths[longest]} "
-                f"bytes, at most {MAX_EVIDENCE_BYTES} are stored; split the page"
+                f"residual of page {codes.ids[longest]!r}: {codes.residual.lengths[longest]} "
+                f"bytes, at most {MAX_RESIDUAL_BYTES} are stored; split the page"
             )
-        return cls(codes.stored, codes.norms, codes.counts, codes.evidence)
+        return cls(codes.stored, codes.norms, codes.counts, codes.residual)
 
     @classmethod
     def joined(cls, parts: Sequence[StoredCodes]) -> StoredCodes:
         """The codes of several sets of pages, at least one, one set after the other."""
-        evidence = None
-        if any(part.evidence is not None for part in parts):
-            evidence = Blobs.joined(
-                [part.evidence or Blobs.of([b""] * len(part.counts)) for part in parts]
+        residual = None
+        if any(part.residual is not None for part in parts):
+            residual = Blobs.joined(
+                [part.residual or Blobs.of([b""] * len(part.counts)) for part in parts]
             )
         return cls(
             parts[0].vectors._replace(rows=np.concatenate([part.vectors.rows for part in parts])),
             np.concatenate([part.norms for part in parts]),
             np.concatenate([part.counts for part in parts]),
-            evidence,
+            residual,
         )
 
     def take(self, rows: npt.NDArray[Any]) -> StoredCodes:
@@ -94,16 +94,16 @@ class StoredCodes(NamedTuple):
             self.vectors.take(rows),
             self.norms[rows],
             self.counts[rows],
-            None if self.evidence is None else self.evidence.take(rows),
+            None if self.residual is None else self.residual.take(rows),
         )
 
     def read(self, ids: Sequence[str]) -> Codes:
-        return Codes.read(self.vectors, self.norms, self.counts, ids, self.evidence)
+        return Codes.read(self.vectors, self.norms, self.counts, ids, self.residual)
 
     @property
     def plain(self) -> bool:
         """Whether a segment of version 1 holds them."""
-        return self.vectors.dtype == BFLOAT16 and self.evidence is None
+        return self.vectors.dtype == BFLOAT16 and self.residual is None
 
     @property
     def sections(self) -> dict[str, npt.NDArray[Any]]:
@@ -120,9 +120,9 @@ class StoredCodes(NamedTuple):
             sections["norms"] = in_bytes[0]
         if np.array_equal(counts, counts_of(in_bytes[1])):
             sections["counts"] = in_bytes[1]
-        if self.evidence is not None:
-            sections["evidence lengths"] = self.evidence.lengths.astype("<u2")
-            sections["evidence bytes"] = self.evidence.data
+        if self.residual is not None:
+            sections["residual lengths"] = self.residual.lengths.astype("<u2")
+            sections["residual bytes"] = self.residual.data
         return sections
 
     @property
@@ -161,8 +161,8 @@ def segment_bytes(codes: StoredCodes, records: Sequence[bytes]) -> bytes:
     widths, tail = [0, 0, 0], [checksum(section) for section in ordered]
     if version == 2:
         widths = [len(sections["norms"]) // (pages * k), stored["counts"].itemsize]
-        widths.append(0 if codes.evidence is None else stored["evidence lengths"].itemsize)
-        tail.append(len(sections.get("evidence bytes", b"")))
+        widths.append(0 if codes.residual is None else stored["residual lengths"].itemsize)
+        tail.append(len(sections.get("residual bytes", b"")))
     header = SEGMENT_HEADER.pack(
         SEGMENT_MAGIC, version, TYPES[codes.vectors.dtype], pages, k, codes.vectors.dim, per_block,
         *widths, 0, len(sections["records"]), *tail, *[0] * (9 - len(tail)), 0,
@@ -191,9 +191,9 @@ class Segment:
             raise damaged(path, "the header does not match its checksum")
         names = SECTIONS.get(version, ())
         self._checksums = dict(zip(names, tail, strict=False))
-        evidence_bytes, *zeros = tail[len(names) :]
+        residual_bytes, *zeros = tail[len(names) :]
         if version == 1:
-            known = kind == TYPES[BFLOAT16] and not any((*widths, evidence_bytes))
+            known = kind == TYPES[BFLOAT16] and not any((*widths, residual_bytes))
             widths = [2, 2, 0]
         else:
             known = version == 2 and kind in TYPES.values()
@@ -202,7 +202,7 @@ class Segment:
                 f"{path}: version {version}, type {kind} is unknown; upgrade glie"
             )
         norm, count, length = widths
-        lengths = (0, 2) if not evidence_bytes else (2,)
+        lengths = (0, 2) if not residual_bytes else (2,)
         if norm > 2 or count not in (1, 2) or length not in lengths:
             raise damaged(path, f"norms, counts and lengths of {norm}, {count} and {length} bytes")
         if not pages or not k or not dim or not per_block:
@@ -216,12 +216,12 @@ class Segment:
             "vectors": pages * k * row_bytes(dim, self.dtype),
             "norms": pages * k * norm,
             "counts": pages * k * count,
-            "evidence lengths": pages * length,
-            "evidence bytes": evidence_bytes,
+            "residual lengths": pages * length,
+            "residual bytes": residual_bytes,
             "records": records_bytes,
             "record table": -(-pages // per_block) * 8 + 8,
         }
-        self.code_bytes = sum(sizes[name] for name in (*CODES, *EVIDENCE))
+        self.code_bytes = sum(sizes[name] for name in (*CODES, *RESIDUAL))
         self._places: dict[str, tuple[int, int]] = {}
         position = SEGMENT_HEADER.size
         for name in names:
@@ -236,7 +236,7 @@ class Segment:
     @functools.cached_property
     def codes(self) -> StoredCodes:
         """The codes, checked against their checksums the first time."""
-        return StoredCodes(self.vectors, self._norms, self.counts, self._evidence)
+        return StoredCodes(self.vectors, self._norms, self.counts, self._residual)
 
     @functools.cached_property
     def vectors(self) -> Packed:
@@ -268,14 +268,14 @@ class Segment:
         return (section if narrow else section.view(wide)).reshape(self.pages, self.k)
 
     @property
-    def _evidence(self) -> Blobs | None:
-        if not self._size("evidence lengths"):
+    def _residual(self) -> Blobs | None:
+        if not self._size("residual lengths"):
             return None
-        lengths = self._section("evidence lengths").view("<u2")
-        evidence = Blobs.by_lengths(self._section("evidence bytes"), lengths)
-        if evidence.offsets[-1] != len(evidence.data):
-            raise damaged(self.path, "the evidence is not as long as its lengths say")
-        return evidence
+        lengths = self._section("residual lengths").view("<u2")
+        residual = Blobs.by_lengths(self._section("residual bytes"), lengths)
+        if residual.offsets[-1] != len(residual.data):
+            raise damaged(self.path, "the residual is not as long as its lengths say")
+        return residual
 
     @functools.cached_property
     def _table(self) -> npt.NDArray[np.uint64]:
@@ -472,27 +472,27 @@ class LostImages:
         raise self._fault
 
 
-def signature_bytes(signatures: Signatures, segment: int, finder: int) -> bytes:
-    """A file of signatures: of the segment and by the finder of these checksums."""
-    pages, k = signatures.cells.shape
-    cells = signatures.cells.astype("<u2", copy=False).tobytes()
-    cells += bytes(_padded(len(cells)) - len(cells))
-    codes = signatures.codes.tobytes()
-    head = SIGNATURES_HEADER.pack(
-        SIGNATURES_MAGIC, VERSION, k, pages, segment, finder, checksum(cells), checksum(codes), 0
+def pq_bytes(pq_codes: PQCodes, segment: int, candidates: int) -> bytes:
+    """A file of PQ codes: of the segment and by the candidate index of these checksums."""
+    pages, k = pq_codes.lists.shape
+    lists = pq_codes.lists.astype("<u2", copy=False).tobytes()
+    lists += bytes(_padded(len(lists)) - len(lists))
+    codes = pq_codes.codes.tobytes()
+    head = PQ_HEADER.pack(
+        PQ_MAGIC, VERSION, k, pages, segment, candidates, checksum(lists), checksum(codes), 0
     )[:-8]
-    return head + struct.pack("<Q", checksum(head)) + cells + codes
+    return head + struct.pack("<Q", checksum(head)) + lists + codes
 
 
-class SignatureFile:
-    """The signatures of a segment, memory-mapped: opening reads the header only."""
+class PQFile:
+    """The PQ codes of a segment, memory-mapped: opening reads the header only."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         data = map_file(path)
-        fields = _header(path, data, SIGNATURES_HEADER, SIGNATURES_MAGIC)
-        _, version, self.k, self.pages, self.segment, self.finder, *sums, self.checksum = fields
-        size = SIGNATURES_HEADER.size
+        fields = _header(path, data, PQ_HEADER, PQ_MAGIC)
+        _, version, self.k, self.pages, self.segment, self.candidates, *sums, self.checksum = fields
+        size = PQ_HEADER.size
         if self.checksum != checksum(data[: size - 8]):
             raise damaged(path, "the header does not match its checksum")
         self._codes_at = size + _padded(self.pages * self.k * 2)
@@ -500,25 +500,25 @@ class SignatureFile:
         if version != VERSION or self.bytes != len(data):
             raise damaged(path, f"version {version}, {len(data)} bytes for {self.pages} pages")
         self._checksums, self._data = sums, data
-        self._lists: Lists | None = None
+        self._lists: PostingLists | None = None
 
     @functools.cached_property
-    def signatures(self) -> Signatures:
+    def pq_codes(self) -> PQCodes:
         """Checked the first time."""
-        cells = self._data[SIGNATURES_HEADER.size : self._codes_at]
+        lists = self._data[PQ_HEADER.size : self._codes_at]
         codes = self._data[self._codes_at :]
-        if [checksum(cells), checksum(codes)] != self._checksums:
-            raise damaged(self.path, "its signatures do not match their checksum")
+        if [checksum(lists), checksum(codes)] != self._checksums:
+            raise damaged(self.path, "its PQ codes do not match their checksum")
         shape = self.pages, self.k
-        numbers = cells[: 2 * self.pages * self.k].view("<u2")
-        return Signatures(numbers.reshape(shape), codes.reshape(*shape, PARTS))
+        numbers = lists[: 2 * self.pages * self.k].view("<u2")
+        return PQCodes(numbers.reshape(shape), codes.reshape(*shape, PARTS))
 
-    def lists(self, cells: int) -> Lists:
-        """The pages by cell; so many cells does the finder have."""
+    def posting_lists(self, lists: int) -> PostingLists:
+        """The pages by list; so many lists does the candidate index have."""
         if self._lists is None:
-            if self.signatures.cells.max(initial=0) >= cells:
-                raise damaged(self.path, f"it names a cell that is not one of {cells}")
-            self._lists = lists_of(self.signatures, cells)
+            if self.pq_codes.lists.max(initial=0) >= lists:
+                raise damaged(self.path, f"it names a list that is not one of {lists}")
+            self._lists = posting_lists(self.pq_codes, lists)
         return self._lists
 
 

@@ -2,8 +2,8 @@
 
 What is known of an index lies in few places: the manifest and its copy say what the files are, a
 segment holds codes and records of its pages, and only there. So a damaged segment costs pages, a
-damaged picture file pictures, and damaged tombstones bring deleted pages back. The finder and its
-signatures are made of the codes, and made again.
+damaged picture file pictures, and damaged tombstones bring deleted pages back. The candidate index and its
+PQ codes are made of the codes, and made again.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from glie.candidates.ivf_pq import IvfPq
 from glie.errors import CorruptIndexError, IndexFolderError
-from glie.finder import Finder
+from glie.index.candidate_files import with_pq_codes
 from glie.index.folder import (
     ASIDE,
     CODEC,
@@ -37,14 +38,13 @@ from glie.index.folder import (
     sync,
 )
 from glie.index.format import Images, OtherVersionError, Segment, damaged, map_file
-from glie.index.signing import with_signatures
 from glie.index.snapshot import (
     OPEN_ATTEMPTS,
     open_images,
+    open_pq_codes,
     open_segment,
-    open_signatures,
     read_deleted,
-    read_finder,
+    read_ivf_pq,
 )
 from glie.index.writer import PAGES_PER_STEP, SegmentWriter
 
@@ -118,8 +118,8 @@ class _Findings:
 
     manifest: Manifest
     parts: list[_Part]
-    finder: Finder | None  # if it is whole
-    unsigned: set[int]  # numbers of segments whose signatures are damaged
+    ivf_pq: IvfPq | None  # if it is whole
+    unencoded: set[int]  # numbers of segments whose PQ codes are damaged
     health: Health
 
 
@@ -165,8 +165,8 @@ def _mended(folder: Folder, found: _Findings) -> Manifest:
     entries: list[SegmentEntry] = []
     for part in found.parts:
         if not part.damage:
-            unsigned = part.entry.number in found.unsigned
-            entry = dataclasses.replace(part.entry, signatures=None) if unsigned else part.entry
+            unencoded = part.entry.number in found.unencoded
+            entry = dataclasses.replace(part.entry, pq_codes=None) if unencoded else part.entry
             entries.append(entry)
             continue
         written = len(writer.entries)
@@ -179,15 +179,15 @@ def _mended(folder: Folder, found: _Findings) -> Manifest:
                 writer.add(part.segment.codes.take(rows), records, pictures)
         writer.flush()
         entries += writer.entries[written:]
-    finder, entries = with_signatures(
-        folder, entries, manifest.finder, found.finder, writer.take_number
+    candidates, entries = with_pq_codes(
+        folder, entries, manifest.candidates, found.ivf_pq, writer.take_number
     )
     return dataclasses.replace(
         manifest,
         generation=manifest.generation + 1,
         next_number=writer.next_number,
         segments=tuple(entries),
-        finder=finder,
+        candidates=candidates,
     )
 
 
@@ -288,7 +288,7 @@ def _checked(folder: Folder, manifest: Manifest, damage: list[Damage]) -> _Findi
     parts = [_part(folder, manifest, entry, seen) for entry in reversed(manifest.segments)][::-1]
     for part in parts:
         damage += part.damage
-    finder, unsigned, faults = _checked_finder(folder, manifest, parts)
+    ivf_pq, unencoded, faults = _checked_ivf_pq(folder, manifest, parts)
     named = folder.named(manifest)
     paths = [folder.path / name for name in (MANIFEST, COPY)]
     paths += [path for path in (folder.path / CODEC).glob("*") if path.is_file()]
@@ -299,7 +299,7 @@ def _checked(folder: Folder, manifest: Manifest, damage: list[Damage]) -> _Findi
             sizes.append(path.stat().st_size)
     pages = sum(int(part.keep.sum()) for part in parts)
     health = Health(len(sizes), sum(sizes), pages, (*damage, *faults))
-    return _Findings(manifest, parts, finder, unsigned, health)
+    return _Findings(manifest, parts, ivf_pq, unencoded, health)
 
 
 def _part(folder: Folder, manifest: Manifest, entry: SegmentEntry, seen: set[str]) -> _Part:
@@ -385,32 +385,32 @@ def _checked_images(
     return images
 
 
-def _checked_finder(
+def _checked_ivf_pq(
     folder: Folder, manifest: Manifest, parts: list[_Part]
-) -> tuple[Finder | None, set[int], list[Damage]]:
-    """The finder if it is whole, the segments whose signatures are not, and what is wrong."""
-    entry, damage, unsigned = manifest.finder, list[Damage](), set[int]()
-    finder: Finder | None = None
+) -> tuple[IvfPq | None, set[int], list[Damage]]:
+    """The candidate index if it is whole, the segments whose PQ codes are not, and what is wrong."""
+    entry, damage, unencoded = manifest.candidates, list[Damage](), set[int]()
+    ivf_pq: IvfPq | None = None
     if entry is None:
-        return None, unsigned, damage
+        return None, unencoded, damage
     path = folder.file(entry.number, "fnd")
     try:
         _read_through(path)
-        finder = read_finder(path, map_file(path), entry, manifest.dim)
+        ivf_pq = read_ivf_pq(path, map_file(path), entry, manifest.dim)
     except (CorruptIndexError, FileNotFoundError) as error:
         damage.append(Damage(f"{SEGMENTS}/{path.name}", _fault(error), "nothing"))
     for part in parts:
-        if part.segment is None or part.entry.signatures is None:
+        if part.segment is None or part.entry.pq_codes is None:
             continue
-        path = folder.file(part.entry.signatures, "sig")
+        path = folder.file(part.entry.pq_codes, "sig")
         try:
             _read_through(path)
-            file = open_signatures(path, part.segment, entry)
-            _ = file.signatures if finder is None else file.lists(len(finder.cells))
+            file = open_pq_codes(path, part.segment, entry)
+            _ = file.pq_codes if ivf_pq is None else file.posting_lists(len(ivf_pq.coarse))
         except (CorruptIndexError, FileNotFoundError) as error:
             damage.append(Damage(f"{SEGMENTS}/{path.name}", _fault(error), "nothing"))
-            unsigned.add(part.entry.number)
-    return finder, unsigned, damage
+            unencoded.add(part.entry.number)
+    return ivf_pq, unencoded, damage
 
 
 def _read_through(path: Path) -> None:

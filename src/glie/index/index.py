@@ -17,11 +17,10 @@ import numpy as np
 
 from glie.codec.codec import Codec
 from glie.codec.codes import Codes
-from glie.codec.fitted import encoder_entry
+from glie.codec.readout.generative import encoder_entry
 from glie.codec.shrink import shrunk, smaller
 from glie.errors import CorruptIndexError, IdError, IndexFolderError, InputError, VectorError
-from glie.hot import HotPages, read_back
-from glie.index import health, signing
+from glie.index import candidate_files, health
 from glie.index.folder import Folder, Manifest
 from glie.index.format import StoredCodes, damaged, tombstone_bytes
 from glie.index.health import Health, Repair
@@ -34,7 +33,9 @@ from glie.index.writer import (
     record_lines,
 )
 from glie.pages import Pages
-from glie.search import (
+from glie.renamed import renamed
+from glie.search.page_cache import PageCache, reconstruct_with
+from glie.search.two_stage import (
     Hits,
     Ranking,
     check_number,
@@ -57,7 +58,7 @@ class IndexInfo:
     k: int
     dim: int | None
     dtype: str  # of the stored vectors
-    words: int  # of a codebook that a page keeps, at most
+    codewords: int  # of a codebook that a page keeps, at most
     encoder: str | None
     budget: int | None  # bytes a page that it was made for, if it was
     code_bytes_per_page: int | None  # measured; None while there is none
@@ -66,8 +67,18 @@ class IndexInfo:
     codec_bytes: int  # of these, the fitted codec: the same for any number of pages
     vectors: int  # that the pages had before compression; rounded where counts are
     uncompressed_bytes: int  # those vectors at 2 bytes a number
-    finder_bytes: int  # of `bytes`, the finder and its signatures; 0: every page is scanned
+    candidate_bytes: (
+        int  # of `bytes`, the candidate index and its PQ codes; 0: every page is scanned
+    )
     document_bytes: int  # of `bytes`, documents that were uploaded
+
+    words = renamed("words", "codewords")
+    finder_bytes = renamed("finder_bytes", "candidate_bytes")
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: today's names, and those of older versions beside them."""
+        older = {"words": self.codewords, "finder_bytes": self.candidate_bytes}
+        return {**dataclasses.asdict(self), **older}
 
     @property
     def lean_bytes(self) -> int:
@@ -219,7 +230,7 @@ class Index:
             k=self.codec.k,
             dim=dim,
             dtype=self.codec.dtype,
-            words=self.codec.config.words,
+            codewords=self.codec.config.codewords,
             encoder=None if manifest.encoder is None else manifest.encoder["name"],
             budget=self.codec.config.bytes_per_page or None,
             code_bytes_per_page=round(code_bytes / stored) if stored else None,
@@ -228,7 +239,7 @@ class Index:
             codec_bytes=self._folder.codec_size(),
             vectors=vectors,
             uncompressed_bytes=vectors * 2 * (dim or 0),
-            finder_bytes=state.finder_bytes,
+            candidate_bytes=state.candidate_bytes,
             document_bytes=self._folder.documents_size(),
         )
 
@@ -301,7 +312,7 @@ class Index:
                 else:
                     batches, first, more = first_pages(batches)
                 if any(len(some) for some in first):
-                    codec = codec.suited_to(first, more=more)
+                    codec = codec.for_pages(first, more=more)
             for batch in batches:
                 if not isinstance(batch, Batch):
                     raise InputError(
@@ -337,7 +348,7 @@ class Index:
     def merge(self, other: Index, *, replacing: Iterable[str] = ()) -> None:
         """Take over the pages of an index with the same codec as they are stored, all in one
         commit, in which the ids in `replacing` are deleted."""
-        if not self.codec.settled.same_as(other.codec.settled) or self.encoder != other.encoder:
+        if not self.codec.frozen.same_as(other.codec.frozen) or self.encoder != other.encoder:
             raise InputError(
                 f"{other.path}: made with another codec or encoder than {self.path}; indexes that "
                 "are merged share both"
@@ -376,10 +387,10 @@ class Index:
 
     def compact(self) -> None:
         """Rewrite the segments without the deleted pages and as few files as possible; give a large
-        index that was made without a finder its own."""
+        index that was made without a candidate index its own."""
         with self._change() as state:
-            large = len(self) >= signing.FINDER_PAGES
-            misfit = large != state.has_finder() or state.finder_fault is not None
+            large = len(self) >= candidate_files.CANDIDATE_PAGES
+            misfit = large != state.has_candidates() or state.candidates_fault is not None
             deleted = any(entry.deleted for entry in state.manifest.segments)
             if len(state.segments) < 2 and not deleted and not misfit:
                 return
@@ -404,7 +415,7 @@ class Index:
         state, facts = self._state, self.info()
         assert state.manifest.dim is not None
         codec = smaller(self.codec, bytes_per_page, state.manifest.dim)
-        now = (facts.lean_bytes - facts.finder_bytes) / (facts.pages + facts.deleted)
+        now = (facts.lean_bytes - facts.candidate_bytes) / (facts.pages + facts.deleted)
         if bytes_per_page >= now:
             raise InputError(
                 f"bytes_per_page: found {bytes_per_page}, but a page of {self.path} takes "
@@ -448,9 +459,9 @@ class Index:
         """The `top` best pages for each query, by exact MaxSim over every stored code and, of a
         fitted codec, over the regenerated vectors of the `shortlist` best (0: the codes alone).
 
-        A large index scores only candidates, which its finder names: nearly always the same
+        A large index scores only candidates, which its candidate index names: nearly always the same
         answers. `exact=True` scores every page; `exact=False` asks for candidates in any index
-        (one without a finder makes it in memory first).
+        (one without a candidate index makes it in memory first).
 
         `queries` is a list of (m, D) arrays of unit vectors, one a query, or Queries. `ids`
         restricts the search to these pages; `where` to pages whose metadata has these values
@@ -468,27 +479,27 @@ class Index:
         allowed = state.allowed(ids, where)
         if exact is None:
             pages = len(state) if allowed is None else int(np.count_nonzero(allowed))
-            exact = pages < signing.FINDER_PAGES or not state.has_finder()
+            exact = pages < candidate_files.CANDIDATE_PAGES or not state.has_candidates()
 
         def first_stage(count: int) -> Ranking:
             if exact or not state.segments:
                 return rank(questions, state.blocks(allowed), count)
-            return find(questions, state.signed_blocks(allowed), state.finder, count)
+            return find(questions, state.candidate_blocks(allowed), state.ivf_pq, count)
 
         ranking = two_stage(
             questions,
             first_stage,
             state.codes_at,
-            self._read_back(state),
+            self._reconstruct(state),
             int(top),
             int(shortlist),
         )
         return hits_of(ranking, state.record)
 
-    def _read_back(self, state: Snapshot) -> Callable[[Codes], Pages] | None:
+    def _reconstruct(self, state: Snapshot) -> Callable[[Codes], Pages] | None:
         if state.hot is None:
-            state.hot = HotPages(self.codec.regenerate)
-        return read_back(self.codec, state.hot)
+            state.hot = PageCache(self.codec.regenerate)
+        return reconstruct_with(self.codec, state.hot)
 
     def verify(self) -> Health:
         """Read every byte and check it; raises CorruptIndexError when something is damaged.
@@ -562,20 +573,20 @@ class Index:
                 entry = dataclasses.replace(entry, tombstones=tombstones, deleted=total)
             entries.append(entry)
         entries += writer.entries
-        finder = state.manifest.finder if entries else None
+        candidates = state.manifest.candidates if entries else None
         if writer.entries:
-            finder, entries = signing.with_signatures(
-                self._folder, entries, finder, state.stored_finder, writer.take_number
+            candidates, entries = candidate_files.with_pq_codes(
+                self._folder, entries, candidates, state.stored_ivf_pq, writer.take_number
             )
-        settled = codec is not None and codec is not self.codec
+        adapted = codec is not None and codec is not self.codec
         manifest = dataclasses.replace(
             state.manifest,
-            codec=self._folder.keep(codec) if codec and settled else state.manifest.codec,
+            codec=self._folder.keep(codec) if codec and adapted else state.manifest.codec,
             dim=dim,
             generation=state.manifest.generation + 1,
             next_number=writer.next_number,
             segments=tuple(entries),
-            finder=finder,
+            candidates=candidates,
         )
         self._ids = None
         try:

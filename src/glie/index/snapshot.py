@@ -10,27 +10,27 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from glie.candidates.ivf_pq import IvfPq
 from glie.codec.codes import Codes
 from glie.errors import CorruptIndexError, IdError, IndexFolderError, InputError
-from glie.finder import Finder
-from glie.hot import HotPages
-from glie.index.folder import FinderEntry, Folder, Manifest, SegmentEntry
+from glie.filters import Wanted, canonical, wanted
+from glie.index.candidate_files import encode_segment, fit_ivf_pq
+from glie.index.folder import CandidatesEntry, Folder, Manifest, SegmentEntry
 from glie.index.format import (
     Images,
     LostImages,
+    PQFile,
     Segment,
-    SignatureFile,
     StoredCodes,
     checksum,
     damaged,
     map_file,
     read_tombstones,
 )
-from glie.index.signing import fit_finder, sign
+from glie.kernels.pq import PostingLists, PQCodes, posting_lists
 from glie.kernels.quantize import BFLOAT16
-from glie.kernels.signatures import Lists, Signatures, lists_of
-from glie.search import CodeBlock, SignedBlock
-from glie.where import Wanted, canonical, wanted
+from glie.search.page_cache import PageCache
+from glie.search.two_stage import CandidateBlock, CodeBlock
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -52,9 +52,9 @@ class Snapshot:
         ]
         self.images = [self._opened_images(folder, entry) for entry in manifest.segments]
         self.deleted = [read_deleted(folder, entry) for entry in manifest.segments]
-        self._open_finder(folder, before)
+        self._open_candidates(folder, before)
         self.bounds = np.cumsum([0] + [s.pages for s in self.segments], dtype=np.int64)
-        self.hot: HotPages | None = None  # regenerated pages, by their positions here
+        self.hot: PageCache | None = None  # regenerated pages, by their positions here
         self._where: dict[
             Wanted, Mask
         ] = {}  # the last restrictions by metadata that were asked for
@@ -70,89 +70,93 @@ class Snapshot:
         except CorruptIndexError as error:
             return LostImages(error)
 
-    def _open_finder(self, folder: Folder, before: Snapshot | None) -> None:
-        """Map its file and the signatures: a writer may replace them later. Both are made of the
+    def _open_candidates(self, folder: Folder, before: Snapshot | None) -> None:
+        """Map its file and the PQ codes: a writer may replace them later. Both are made of the
         codes, so an index with damaged ones is read like one without."""
-        entry, self.signature_files = self.manifest.finder, list[SignatureFile]()
-        self.finder_fault: str | None = None
+        entry, self.pq_files = self.manifest.candidates, list[PQFile]()
+        self.candidates_fault: str | None = None
         if entry is None:
             return
-        known = {} if before is None else {file.checksum: file for file in before.signature_files}
+        known = {} if before is None else {file.checksum: file for file in before.pq_files}
         try:
-            self.finder_path = folder.file(entry.number, "fnd")
-            self._finder_data = map_file(self.finder_path)
+            self.ivf_pq_path = folder.file(entry.number, "fnd")
+            self._ivf_pq_data = map_file(self.ivf_pq_path)
             for segment, named in zip(self.segments, self.manifest.segments, strict=True):
-                assert named.signatures is not None  # or the manifest was refused
-                file = open_signatures(folder.file(named.signatures, "sig"), segment, entry)
-                self.signature_files.append(known.get(file.checksum, file))
+                assert named.pq_codes is not None  # or the manifest was refused
+                file = open_pq_codes(folder.file(named.pq_codes, "sig"), segment, entry)
+                self.pq_files.append(known.get(file.checksum, file))
         except FileNotFoundError as error:
             if Manifest.read(folder.path) != self.manifest:  # a writer was faster
                 raise
-            self.finder_fault = str(damaged(Path(str(error.filename)), "the file is missing"))
+            self.candidates_fault = str(damaged(Path(str(error.filename)), "the file is missing"))
         except IndexFolderError as error:
-            self.finder_fault = str(error)
-        if self.finder_fault is not None:
-            self.signature_files = []
-        elif before is not None and before.manifest.finder == entry and vars(before).get("_finder"):
-            self._finder = before._finder  # read and checked already
+            self.candidates_fault = str(error)
+        if self.candidates_fault is not None:
+            self.pq_files = []
+        elif (
+            before is not None
+            and before.manifest.candidates == entry
+            and vars(before).get("_ivf_pq")
+        ):
+            self._ivf_pq = before._ivf_pq  # read and checked already
 
     @functools.cached_property
-    def _finder(self) -> Finder | None:
+    def _ivf_pq(self) -> IvfPq | None:
         """The stored one, checked the first time; None where there is none to trust."""
-        entry = self.manifest.finder
-        if entry is None or self.finder_fault is not None:
+        entry = self.manifest.candidates
+        if entry is None or self.candidates_fault is not None:
             return None
         try:
-            return read_finder(self.finder_path, self._finder_data, entry, self.manifest.dim)
+            return read_ivf_pq(self.ivf_pq_path, self._ivf_pq_data, entry, self.manifest.dim)
         except CorruptIndexError as error:
-            self.finder_fault = str(error)
+            self.candidates_fault = str(error)
             return None
 
     @functools.cached_property
-    def _signed(self) -> list[tuple[Signatures, Lists]] | None:
-        """The stored signatures of each segment and its pages by cell, likewise."""
-        if self._finder is None:
+    def _encoded_segments(self) -> list[tuple[PQCodes, PostingLists]] | None:
+        """The stored PQ codes of each segment and its pages by list, likewise."""
+        if self._ivf_pq is None:
             return None
-        cells = len(self._finder.cells)
+        lists = len(self._ivf_pq.coarse)
         try:
-            return [(file.signatures, file.lists(cells)) for file in self.signature_files]
+            return [(file.pq_codes, file.posting_lists(lists)) for file in self.pq_files]
         except CorruptIndexError as error:
-            self.finder_fault = str(error)
+            self.candidates_fault = str(error)
             return None
 
     @property
-    def stored_finder(self) -> Finder | None:
-        """The finder on disk, unless some file of it is known to be damaged."""
-        return None if self.finder_fault is not None else self._finder
+    def stored_ivf_pq(self) -> IvfPq | None:
+        """The candidate index on disk, unless some file of it is known to be damaged."""
+        return None if self.candidates_fault is not None else self._ivf_pq
 
-    def has_finder(self) -> bool:
-        """Whether the finder and all signatures are on disk and whole; reads them all."""
-        return self._signed is not None
+    def has_candidates(self) -> bool:
+        """Whether the candidate index and all PQ codes are on disk and whole; reads them all."""
+        return self._encoded_segments is not None
 
     @functools.cached_property
-    def finder(self) -> Finder:
+    def ivf_pq(self) -> IvfPq:
         """The one that is stored or, in an index without, one made now and kept in memory."""
-        if self._signed is not None:
-            assert self._finder is not None
-            return self._finder
-        return fit_finder(self.segments)
+        if self._encoded_segments is not None:
+            assert self._ivf_pq is not None
+            return self._ivf_pq
+        return fit_ivf_pq(self.segments)
 
     @functools.cached_property
-    def signed(self) -> list[tuple[Signatures, Lists]]:
-        """The signatures of each segment and its pages by cell."""
-        if self._signed is not None:
-            return self._signed
-        cells = len(self.finder.cells)
-        made = [sign(segment, self.finder) for segment in self.segments]
-        return [(signatures, lists_of(signatures, cells)) for signatures in made]
+    def encoded_segments(self) -> list[tuple[PQCodes, PostingLists]]:
+        """The PQ codes of each segment and its pages by list."""
+        if self._encoded_segments is not None:
+            return self._encoded_segments
+        lists = len(self.ivf_pq.coarse)
+        made = [encode_segment(segment, self.ivf_pq) for segment in self.segments]
+        return [(pq_codes, posting_lists(pq_codes, lists)) for pq_codes in made]
 
     @property
-    def finder_bytes(self) -> int:
-        """What the finder and the signatures take on disk."""
-        if self.manifest.finder is None or self.finder_fault is not None:
+    def candidate_bytes(self) -> int:
+        """What the candidate index and the PQ codes take on disk."""
+        if self.manifest.candidates is None or self.candidates_fault is not None:
             return 0
-        sizes = [file.bytes for file in self.signature_files]
-        return len(self._finder_data) + sum(sizes)
+        sizes = [file.bytes for file in self.pq_files]
+        return len(self._ivf_pq_data) + sum(sizes)
 
     @classmethod
     def latest(cls, folder: Folder, before: Snapshot | None = None) -> Snapshot:
@@ -237,14 +241,16 @@ class Snapshot:
             if len(rows):
                 yield CodeBlock(segment.vectors, segment.stored_counts, first, rows)
 
-    def signed_blocks(self, allowed: Mask | None) -> list[SignedBlock]:
-        """The same with signatures, for the finder."""
+    def candidate_blocks(self, allowed: Mask | None) -> list[CandidateBlock]:
+        """The same with PQ codes, for the candidate index."""
         blocks = []
-        for number, (segment, signed) in enumerate(zip(self.segments, self.signed, strict=True)):
+        for number, (segment, encoded_segments) in enumerate(
+            zip(self.segments, self.encoded_segments, strict=True)
+        ):
             first, last = int(self.bounds[number]), int(self.bounds[number + 1])
             mask = None if allowed is None else allowed[first:last]
             codes = segment.vectors, segment.stored_counts
-            blocks.append(SignedBlock(*codes, first, *signed, mask))
+            blocks.append(CandidateBlock(*codes, first, *encoded_segments, mask))
         return blocks
 
     def codes_at(self, positions: Ints) -> Codes:
@@ -309,29 +315,29 @@ def read_deleted(folder: Folder, entry: SegmentEntry) -> Mask:
     return deleted
 
 
-def open_signatures(path: Path, segment: Segment, finder: FinderEntry) -> SignatureFile:
-    """The signatures of this segment by this finder; others are refused."""
-    file = SignatureFile(path)
-    if (file.segment, file.finder) != (segment.checksum, finder.checksum):
-        raise damaged(path, "it is not of the segment and the finder it is named with")
+def open_pq_codes(path: Path, segment: Segment, candidates: CandidatesEntry) -> PQFile:
+    """The PQ codes of this segment by this candidate index; others are refused."""
+    file = PQFile(path)
+    if (file.segment, file.candidates) != (segment.checksum, candidates.checksum):
+        raise damaged(path, "it is not of the segment and the candidate index it is named with")
     if (file.pages, file.k) != (segment.pages, segment.k):
         raise damaged(path, f"it is of {file.pages} pages, expected {segment.pages}")
     return file
 
 
-def read_finder(
-    path: Path, data: npt.NDArray[np.uint8], entry: FinderEntry, dim: int | None
-) -> Finder:
-    """The finder in a file, if it is the one that the manifest names."""
+def read_ivf_pq(
+    path: Path, data: npt.NDArray[np.uint8], entry: CandidatesEntry, dim: int | None
+) -> IvfPq:
+    """The candidate index in a file, if it is the one that the manifest names."""
     if checksum(data) != entry.checksum:
-        raise damaged(path, "it is not the finder that the manifest names")
+        raise damaged(path, "it is not the candidate index that the manifest names")
     try:
-        finder = Finder.from_bytes(data.tobytes(), str(path))
+        ivf_pq = IvfPq.from_bytes(data.tobytes(), str(path))
     except InputError as error:
         raise damaged(path, str(error)) from None
-    if finder.dim != dim:
-        raise damaged(path, f"it is for vectors of {finder.dim} numbers")
-    return finder
+    if ivf_pq.dim != dim:
+        raise damaged(path, f"it is for vectors of {ivf_pq.dim} numbers")
+    return ivf_pq
 
 
 def distinct(ids: Iterable[str]) -> list[str]:

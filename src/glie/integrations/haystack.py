@@ -9,9 +9,9 @@ import asyncio
 import os
 from typing import Any
 
-from glie.asking import AnyEncoder, Asker, FoundPage, Where, as_setting
 from glie.errors import InputError, MissingExtraError
 from glie.index.index import Index
+from glie.retriever import AnyEncoder, FoundPage, Retriever, Where, as_setting
 
 try:
     from haystack import Document, component, default_from_dict, default_to_dict
@@ -45,11 +45,11 @@ class GlieRetriever:
         self.top_k = top_k
         self.filters = filters
         self.shortlist = shortlist
-        self._asker = Asker(index, encoder)
+        self._retriever = Retriever(index, encoder)
 
     def warm_up(self) -> None:
         """Load the encoder."""
-        self._asker.warm_up()
+        self._retriever.warm_up()
 
     @component.output_types(documents=list[Document])
     def run(
@@ -57,7 +57,7 @@ class GlieRetriever:
     ) -> dict[str, list[Document]]:
         """The best pages for a question."""
         filters = self.filters if filters is None else filters
-        answers = self._asker.ask(
+        answers = self._retriever.ask(
             query,
             self.top_k if top_k is None else top_k,
             where=_matching(filters) if filters else None,
@@ -82,7 +82,7 @@ class GlieRetriever:
             )
         return default_to_dict(
             self,
-            index=str(self._asker.index.path),
+            index=str(self._retriever.index.path),
             encoder=name,
             top_k=self.top_k,
             filters=self.filters,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from glie.asking import Asker, FoundPage, Where, as_setting
 from glie.errors import MissingExtraError
+from glie.retriever import FoundPage, Retriever, Where, as_setting
 
 try:
     from langchain_core.callbacks import CallbackManagerForRetrieverRun
@@ -39,10 +39,10 @@ class GlieRetriever(BaseRetriever):
     where: Any = None
     shortlist: int | None = None
 
-    _asker: Asker = PrivateAttr()
+    _retriever: Retriever = PrivateAttr()
 
     def model_post_init(self, context: Any) -> None:
-        self._asker = Asker(self.index, self.encoder)
+        self._retriever = Retriever(self.index, self.encoder)
 
     def _get_relevant_documents(
         self,
@@ -52,7 +52,7 @@ class GlieRetriever(BaseRetriever):
         top: int | None = None,
         where: Where | None = None,
     ) -> list[Document]:
-        answers = self._asker.ask(
+        answers = self._retriever.ask(
             query,
             self.top if top is None else top,
             where=self.where if where is None else where,
@@ -67,7 +67,7 @@ class GlieRetriever(BaseRetriever):
     @property
     def lc_attributes(self) -> dict[str, Any]:
         """What is saved otherwise than it was given: folders as text, an encoder as its name."""
-        return {"index": str(self._asker.index.path), "encoder": as_setting(self.encoder)}
+        return {"index": str(self._retriever.index.path), "encoder": as_setting(self.encoder)}
 
 
 def _document(page: FoundPage) -> Document:

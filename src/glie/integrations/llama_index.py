@@ -10,9 +10,9 @@ import asyncio
 import os
 from typing import Any
 
-from glie.asking import AnyEncoder, Asker, FoundPage, Where
 from glie.errors import InputError, MissingExtraError
 from glie.index.index import Index
+from glie.retriever import AnyEncoder, FoundPage, Retriever, Where
 
 try:
     from llama_index.core.retrievers import BaseRetriever
@@ -58,14 +58,16 @@ class GlieRetriever(BaseRetriever):
     ) -> None:
         if where is not None and filters is not None:
             raise InputError("where, filters: give one of them")
-        self._asker = Asker(index, encoder)
+        self._retriever = Retriever(index, encoder)
         self._top, self._shortlist = top, shortlist
         self._where = where if filters is None else self._matching(filters)
         super().__init__(**base)
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         question = query_bundle.query_str
-        answers = self._asker.ask(question, self._top, where=self._where, shortlist=self._shortlist)
+        answers = self._retriever.ask(
+            question, self._top, where=self._where, shortlist=self._shortlist
+        )
         return [NodeWithScore(node=_node(page), score=page.score) for page in answers.pages]
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
@@ -73,7 +75,7 @@ class GlieRetriever(BaseRetriever):
 
     def _matching(self, filters: MetadataFilters) -> Where:
         """LlamaIndex's filters as a function, by its own reading of them."""
-        matches = build_metadata_filter_fn(self._asker.index.metadata, filters)
+        matches = build_metadata_filter_fn(self._retriever.index.metadata, filters)
         return lambda page_id, _: matches(page_id)
 
 

@@ -16,9 +16,9 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal, TypeAlias
 
 import glie
-from glie.asking import AnyEncoder, Asker, Picture, as_indexed, picture_of, text_of
 from glie.errors import DocumentError, GlieError, IdError, MissingExtraError
 from glie.ingest import known_documents
+from glie.retriever import AnyEncoder, Picture, Retriever, as_indexed, picture_of, text_of
 from glie.wording import count, listing
 
 try:
@@ -82,17 +82,17 @@ def make_server(
     index: glie.Index | str | os.PathLike[str], encoder: AnyEncoder | None = None
 ) -> Server:
     """A server over an index: `make_server("reports.glie").run()` serves on stdin and stdout."""
-    asker = Asker(index, encoder)
+    retriever = Retriever(index, encoder)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: MCPServer) -> AsyncIterator[None]:
         # while the client greets; what goes wrong is said when a question is asked
-        threading.Thread(target=_load, args=[asker]).start()
+        threading.Thread(target=_load, args=[retriever]).start()
         yield
 
     server = Server(
         "glie",
-        title=f"glie: {asker.index.path.name}",
+        title=f"glie: {retriever.index.path.name}",
         version=glie.__version__,
         instructions=INSTRUCTIONS,
         lifespan=lifespan,
@@ -117,12 +117,12 @@ def make_server(
         """Find the pages that answer a question, by meaning, not by words alone. Each page comes as
         JSON (rank, id, document, page, score, text), followed by its picture where that is shown.
         """
-        answers = asker.ask(question, top, documents=documents or None)
+        answers = retriever.ask(question, top, documents=documents or None)
         if not answers.pages:
             return _blocks({"note": "the index is empty"})
         blocks: list[Content] = []
         for rank, page in enumerate(answers.pages, start=1):
-            facts, picture = _seen(asker.index, page.id, show)
+            facts, picture = _seen(retriever.index, page.id, show)
             whole = facts["text"]
             if len(whole) > MOST_CHARACTERS:
                 facts["text"] = whole[:MOST_CHARACTERS]
@@ -138,10 +138,10 @@ def make_server(
     ) -> list[Content]:
         """Show one page of a document by its id, as JSON (id, document, page, text), followed by
         its picture where that is shown. Use it to see a hit's picture, or the pages around it."""
-        asker.refresh()
-        if page not in asker.index:
-            raise IdError(f"{page}: no such page; {_instead(asker.index, page)}")
-        facts, picture = _seen(asker.index, page, show)
+        retriever.refresh()
+        if page not in retriever.index:
+            raise IdError(f"{page}: no such page; {_instead(retriever.index, page)}")
+        facts, picture = _seen(retriever.index, page, show)
         if "note" in facts:
             raise DocumentError(f"{page}: {facts['note']}")
         return _blocks(facts, picture)
@@ -153,12 +153,14 @@ def make_server(
     ) -> list[Content]:
         """Tell what the collection holds, as JSON: how many pages and documents, which documents
         with how many pages each, and how the pages are stored."""
-        asker.refresh()
-        facts = asker.index.info()
-        known = {name: len(document.ids) for name, document in known_documents(asker.index).items()}
+        retriever.refresh()
+        facts = retriever.index.info()
+        known = {
+            name: len(document.ids) for name, document in known_documents(retriever.index).items()
+        }
         wanted = {name: pages for name, pages in known.items() if name.startswith(below)}
         described: dict[str, Any] = {
-            "index": asker.index.path.name,
+            "index": retriever.index.path.name,
             "pages": facts.pages,
             "documents": len(known),
             "encoder": facts.encoder,
@@ -186,9 +188,9 @@ def make_server(
     return server
 
 
-def _load(asker: Asker) -> None:
+def _load(retriever: Retriever) -> None:
     with contextlib.suppress(GlieError, OSError):
-        asker.warm_up()
+        retriever.warm_up()
 
 
 def _seen(index: glie.Index, page_id: str, show: str) -> tuple[dict[str, Any], Picture | None]:

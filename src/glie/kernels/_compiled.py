@@ -46,7 +46,7 @@ def _inline(function):
 
 @_inline
 def address(array):
-    """Where an array begins, signed: unsigned and signed numbers would add up to a float."""
+    """Where an array begins, encoded_segments: unsigned and encoded_segments numbers would add up to a float."""
     return np.int64(array.ctypes.data)
 
 

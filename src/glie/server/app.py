@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 
 import glie
+from glie.documents.snippet import best_snippet, matches
 from glie.errors import (
     EncoderError,
     GlieError,
@@ -35,7 +36,6 @@ from glie.server.limits import Limits
 from glie.server.plane import page_map
 from glie.server.survey import Surveyor
 from glie.server.uploads import Sent, Uploads
-from glie.snippet import best_snippet, matches
 
 try:
     import anyio
@@ -165,7 +165,7 @@ def create_app(
         """What the index holds and what it weighs."""
         index = library.index
         measured = index.info()
-        facts, lean, pages = dataclasses.asdict(measured), measured.lean_bytes, measured.pages
+        facts, lean, pages = measured.to_dict(), measured.lean_bytes, measured.pages
         known = {name: value for name, value in facts.items() if name in schemas.Info.model_fields}
         return schemas.Info(
             **known
@@ -617,10 +617,8 @@ def _add_measurements(app: FastAPI, library: Library, surveyor: Surveyor) -> Non
             share=survey.share,
             stale=survey.state == "done" and survey.generation != library.index.generation,
             sampled=survey.sampled,
-            budgets=[schemas.Budget(**dataclasses.asdict(row)) for row in survey.budgets],
-            current=schemas.Budget(**dataclasses.asdict(survey.current))
-            if survey.current
-            else None,
+            budgets=[schemas.Budget(**row.to_dict()) for row in survey.budgets],
+            current=schemas.Budget(**survey.current.to_dict()) if survey.current else None,
             geometry=shape,
         )
 

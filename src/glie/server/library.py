@@ -17,7 +17,6 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar, cast
 
 import numpy as np
 
-from glie.asking import as_indexed, why_no_text
 from glie.documents import (
     OCR_PIXELS,
     TEXT,
@@ -32,6 +31,7 @@ from glie.errors import EncoderError, GlieError, IdError
 from glie.index.folder import DOCUMENTS
 from glie.index.index import Index
 from glie.ingest import check_encoder, encoder_name, known_documents
+from glie.retriever import as_indexed, why_no_text
 from glie.server.heatmap import Places, WordHeat, heat, patch_places, span_places, word_places
 
 SECONDS_BETWEEN_LOOKS = 1.0  # for what other processes have written

@@ -178,13 +178,15 @@ class Info(Model):
     k: int
     dim: int | None
     dtype: str
-    words: int
+    codewords: int
+    words: int = Field(description="The older name of `codewords`.")
     bytes: int
     bytes_per_page: float | None
     uncompressed_bytes: int
     compression: float | None
     budget: int | None
-    finder_bytes: int
+    candidate_bytes: int
+    finder_bytes: int = Field(description="The older name of `candidate_bytes`.")
     image_bytes: int
     codec_bytes: int
     document_bytes: int
@@ -209,7 +211,8 @@ class Budget(Model):
     bytes_per_page: float
     k: int | None
     dtype: str
-    words: int
+    codewords: int
+    words: int = Field(description="The older name of `codewords`.")
     overlap: float
     same_best: float
     error: float

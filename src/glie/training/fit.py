@@ -14,9 +14,9 @@ import numpy.typing as npt
 from glie.codec.codec import Codec
 from glie.codec.codes import Codes
 from glie.codec.config import CodecConfig
-from glie.codec.decoder import Decoder, new_decoder
-from glie.codec.fitted import Budget, Fitted, encoder_entry
-from glie.codec.refiner import Refiner, new_refiner, with_strength
+from glie.codec.readout.decoder import Decoder, new_decoder
+from glie.codec.readout.generative import FitScores, Fitted, encoder_entry
+from glie.codec.readout.refiner import Refiner, new_refiner, with_strength
 from glie.errors import IdError, InputError, MissingExtraError, VectorError
 from glie.kernels.maxsim import maxsim
 from glie.pages import Pages, Queries
@@ -180,7 +180,7 @@ class _Fitter:
         self.steps = self.code_steps + self._steps(recipe.batch, recipe.steps, len(trained))
         self.steps_done, self.epochs_done, self.measurements = 0, 0, 0
         self.interrupted = False
-        self.settled = recipe.code_batch is None  # whether the decoder has a code to learn
+        self.frozen = recipe.code_batch is None  # whether the decoder has a code to learn
         self.stepping = self.code_stepping = 0.0  # seconds
         self.code_steps_done = 0
         self.losses: list[dict[str, float]] = []  # of the steps since the last report
@@ -251,7 +251,7 @@ class _Fitter:
                     average.lerp_(weight, 1 - keep)
             self.stepping += time.perf_counter() - began
             self.steps_done += 1
-            if not self.settled:
+            if not self.frozen:
                 self.code_stepping, self.code_steps_done = self.stepping, self.steps_done
             self.losses.append({name: float(term.detach()) for name, term in found.items()})
             measured = step + 1 == steps or (step + 1) % every == 0
@@ -343,7 +343,7 @@ class _Fitter:
                 weight.copy_(torch.from_numpy(best))
                 average.copy_(weight)
             weight.requires_grad_(False)
-        self.settled = True
+        self.frozen = True
         assert self.best_cascade is not None
         # what was measured with another code no longer counts
         self.best_cascade = (-math.inf, *self.best_cascade[1:])
@@ -364,7 +364,7 @@ class _Fitter:
         else:
             assert self.best_single is not None
             refiner = self.best_single[2]
-        if self.best_cascade is None or self.settled:
+        if self.best_cascade is None or self.frozen:
             self.cascade = self.holdout.cascade(refiner, decoder)
             cascade = _mean(self.cascade)
             if self.best_cascade is None or cascade > self.best_cascade[0]:
@@ -395,14 +395,16 @@ class _Fitter:
         if self.recipe.code_batch is not None:
             refiner = single_refiner
         try:
-            if self.settled:
+            if self.frozen:
                 steps = self.holdout.best_steps(refiner, decoder)
             else:  # interrupted before the decoder had learned anything
                 steps = {k: (score, 0.0) for k, score in single.items()}
         except KeyboardInterrupt:  # of one who cannot wait: as they were measured
             self.interrupted = True
             steps = {k: (score, 1.0) for k, score in cascade.items()}
-        budgets = tuple(Budget(k, self.holdout.free[k], single[k], *steps[k]) for k in self.budgets)
+        budgets = tuple(
+            FitScores(k, self.holdout.free[k], single[k], *steps[k]) for k in self.budgets
+        )
         return Fitted(refiner, decoder, single_refiner, budgets, encoder)
 
 

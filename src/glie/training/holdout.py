@@ -10,9 +10,10 @@ import numpy.typing as npt
 
 from glie.codec.codec import refined
 from glie.codec.codes import Codes
-from glie.codec.decoder import Decoder, Unrolled, regenerated, with_steps
-from glie.codec.refiner import Refiner
-from glie.evaluation.measures import DEPTH, each_measure, search_codes
+from glie.codec.readout.decoder import Decoder, Unrolled, regenerated, with_steps
+from glie.codec.readout.refiner import Refiner
+from glie.index.memory import search_codes
+from glie.measures import DEPTH, each_measure
 from glie.pages import Pages, Queries
 
 SHORTER = (0.5, 0.25, 0.0)
@@ -45,7 +46,7 @@ class Holdout:
         return {k: self._ndcg(codes, decoder) for k, codes in self._refined(refiner).items()}
 
     def _refined(self, refiner: Refiner) -> dict[int, Codes]:
-        """The codes of all pages. Those of the last refiner are kept: a settled one comes again."""
+        """The codes of all pages. Those of the last refiner are kept: a frozen one comes again."""
         if self._last is None or self._last[0] is not refiner:
             codes = {k: refined(refiner, free, self.pages) for k, free in self.codes.items()}
             self._last = refiner, codes

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from glie.codec.codes import Codes, used_rows
 from glie.kernels.maxsim import maxsim
 from glie.pages import Queries
-from glie.search import best_first
+from glie.search.two_stage import best_first
 
 Ints = npt.NDArray[np.int64]
 

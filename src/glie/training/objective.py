@@ -5,8 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from glie.codec.decoder import Decoder, children, cluster_features, position_features, spread
-from glie.codec.refiner import Refiner, refine
+from glie.codec.readout.decoder import (
+    Decoder,
+    children,
+    cluster_features,
+    position_features,
+    spread,
+)
+from glie.codec.readout.refiner import Refiner, refine
 from glie.training.batches import Batch, padded
 from glie.training.losses import (
     NOTHING,
@@ -42,7 +48,7 @@ def objective(
     directions: Tensor,
     generator: torch.Generator,
 ) -> Terms:
-    """The weighted terms, whose sum is minimised; of a code that is settled, none."""
+    """The weighted terms, whose sum is minimised; of a code that is frozen, none."""
     tokens = batch.tokens.repeat_interleave(batch.candidates, 0)  # (P, m, D): of each page's query
     with torch.no_grad():
         true = best_matches(tokens, batch.vectors, batch.real)

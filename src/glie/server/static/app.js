@@ -600,10 +600,10 @@ function drawBudget(body, found) {
     h("div", { class: "legend" }, h("span", {}, h("i", {}), "best five pages found again"), h("span", {}, h("i", { class: "best" }), "best page the same")),
     picture, tiles, h("label", { class: "slider" }, "If there were", slider, amount),
     h("div", { class: "tablewrap" }, h("table", {},
-      h("thead", {}, h("tr", {}, ...["", "bytes a page", "vectors", "words", "top 5 kept", "best kept", "score error"].map((name) => h("th", { scope: "col" }, name)))),
+      h("thead", {}, h("tr", {}, ...["", "bytes a page", "vectors", "codewords", "top 5 kept", "best kept", "score error"].map((name) => h("th", { scope: "col" }, name)))),
       h("tbody", {}, ...rows.map((row) => h("tr", { class: row.now ? "now" : null },
         ...[row.now ? "this index" : row === whole ? "uncompressed" : `budget ${row.budget.toLocaleString("en")}`, Math.round(row.bytes_per_page).toLocaleString("en"),
-          row.k === null ? "all" : `${row.k} × ${row.dtype}`, row.words || "", percent(row.overlap), percent(row.same_best), row.error.toFixed(3)].map((cell) => h("td", {}, String(cell)))))))),
+          row.k === null ? "all" : `${row.k} × ${row.dtype}`, row.codewords || "", percent(row.overlap), percent(row.same_best), row.error.toFixed(3)].map((cell) => h("td", {}, String(cell)))))))),
     h("p", { class: "muted" }, `Measured on ${count(found.sampled, "page")} of this index. Questions made of pages are easier than real ones, but the same for all budgets.`,
       found.stale ? " The index has changed since. " : " ",
       found.stale ? h("button", { type: "button", class: "quiet", onclick: async () => { await post("/survey", {}); showBudget(); } }, "Measure again") : null));

@@ -1,0 +1,208 @@
+"""A codebook: codewords for what an anchor leaves of a vector, shared by all pages.
+
+A page's vector is close to `anchor_share` of its anchor plus a codeword. The anchor carries what the
+page is about, so the codewords that remain are much the same on every corpus: a codebook travels.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import math
+from collections.abc import Callable, Mapping
+from importlib import resources
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from glie.codec.codes import Codes
+from glie.codec.readout.generative import encoder_entry
+from glie.errors import CodecError
+from glie.kernels.kmeans import kmeans
+from glie.kernels.quantize import pack, row_bytes, unpack
+from glie.kernels.residual import nearest_codewords
+from glie.pages import Pages
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int64]
+
+CODEWORD_TYPE = "int4"  # of a stored codeword
+COARSE_SAMPLE = 40_000  # vectors that the lists are found from
+ROUNDS = 2  # of moving all codewords to the mean of what they stand for
+MAX_CODEWORDS = 1 << 20
+MAX_DIM = 1 << 16
+FORMAT = "glie-codebook-1"
+TENSORS = ("directions", "lengths", "starts")
+# what a file calls them, and their names here
+SETTINGS = {
+    "dim": "dim",
+    "anchor_share": "anchor_share",
+    "word_share": "codeword_share",
+    "encoder": "encoder",
+    "notes": "notes",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Codebook:
+    """Codewords in lists, the codewords of a list side by side, so that few need be looked at."""
+
+    directions: npt.NDArray[np.uint8]  # (K, ...) of unit length, packed as CODEWORD_TYPE
+    lengths: npt.NDArray[np.float16]  # (K,)
+    starts: npt.NDArray[np.int32]  # (C + 1,): list c holds codewords starts[c]..starts[c + 1]
+    dim: int
+    anchor_share: float = 0.5
+    codeword_share: float = (
+        0.6  # less than 1: a codeword is surer of its direction than of its length
+    )
+    encoder: Mapping[str, Any] | None = None  # name and revision, if they were given
+    notes: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # for people to read
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def shares(self) -> tuple[float, float]:
+        """How much of its anchor and of its codeword a vector is."""
+        return self.anchor_share, self.codeword_share
+
+    @functools.cached_property
+    def codewords(self) -> Floats:
+        """(K, D)"""
+        lengths = self.lengths[:, None].astype(np.float32)
+        return np.multiply(unpack(self.directions, CODEWORD_TYPE, self.dim), lengths)
+
+    @functools.cached_property
+    def centroids(self) -> Floats:
+        """(C, D): the mean of the codewords of each list."""
+        sums = np.add.reduceat(self.codewords, self.starts[:-1], axis=0, dtype=np.float64)
+        return (sums / np.diff(self.starts)[:, None]).astype(np.float32)
+
+    def nearest(self, residuals: Floats) -> Ints:
+        """The codeword for each of these rows."""
+        return nearest_codewords(
+            residuals, self.centroids, self.starts.astype(np.int64), self.codewords
+        )
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """Names the codebook by its content."""
+        return f"{xxhash.xxh3_64_intdigest(self.to_bytes()):016x}"
+
+    def to_bytes(self) -> bytes:
+        """A safetensors file; what is not a tensor stands in its metadata."""
+        from safetensors.numpy import save
+
+        settings = {key: getattr(self, name) for key, name in SETTINGS.items()}
+        tensors = {name: getattr(self, name) for name in TENSORS}
+        metadata = {FORMAT: json.dumps(settings, ensure_ascii=False, sort_keys=True)}
+        return bytes(save(tensors, metadata))
+
+    @classmethod
+    def from_bytes(cls, data: bytes, place: str) -> Codebook:
+        """The reverse; `place` is what an error names."""
+        from safetensors import SafetensorError
+        from safetensors.numpy import load
+
+        try:
+            length = int.from_bytes(data[:8], "little")
+            metadata = json.loads(data[8 : 8 + length]).get("__metadata__", {})
+            settings = json.loads(metadata[FORMAT]).items()
+            book = cls(**load(data), **{SETTINGS.get(key, key): value for key, value in settings})
+            book._check()
+        except KeyError:
+            raise CodecError(f"{place}: not a codebook") from None
+        except (SafetensorError, ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise CodecError(f"{place}: damaged: {error}") from None
+        return book
+
+    def _check(self) -> None:
+        """Raise ValueError unless all parts fit together."""
+        codewords, starts, dim = len(self.lengths), self.starts, self.dim
+        if type(dim) is not int or not 0 < dim <= MAX_DIM:
+            raise ValueError(f"dim {dim!r}")
+        row = row_bytes(dim, CODEWORD_TYPE)
+        for array, kind, shape in (
+            (self.directions, np.uint8, (codewords, row)),
+            (self.lengths, np.float16, (codewords,)),
+            (starts, np.int32, (len(starts),)),
+        ):
+            if array.dtype != kind or array.shape != shape:
+                raise ValueError(f"a tensor is {array.dtype} {array.shape}")
+        if not 0 < codewords <= MAX_CODEWORDS or not np.isfinite(self.lengths).all():
+            raise ValueError(f"{codewords} codewords")
+        if len(starts) < 2 or starts[0] or starts[-1] != codewords or (np.diff(starts) <= 0).any():
+            raise ValueError("the lists do not divide the codewords")
+        for share in (self.anchor_share, self.codeword_share):
+            if type(share) is not float or not 0 < share <= 1:
+                raise ValueError(f"share {share!r}")
+        encoder_entry(self.encoder)
+
+    @classmethod
+    @functools.cache
+    def shipped(cls) -> Codebook:
+        """The codebook of the embedded encoder."""
+        place = resources.files("glie.codec").joinpath("shipped", "minilm", "codebook.safetensors")
+        return cls.from_bytes(place.read_bytes(), "the codebook that comes with glie")
+
+
+def residuals(pages: Pages, codes: Codes, anchor_share: float) -> tuple[Floats, Ints]:
+    """What its nearest anchor leaves of every vector, and which anchor that is."""
+    rest, slots = np.empty_like(pages.vectors), np.empty(len(pages.vectors), np.int64)
+    for page, rows in enumerate(pages):
+        anchors = codes.vectors[page, : np.count_nonzero(codes.counts[page])]
+        first, last = pages.offsets[page], pages.offsets[page + 1]
+        slots[first:last] = (rows @ anchors.T).argmax(axis=1)
+        rest[first:last] = rows - np.float32(anchor_share) * anchors[slots[first:last]]
+    return rest, slots
+
+
+def fit_codebook(
+    rest: Floats,
+    size: int,
+    *,
+    seed: int = 0,
+    progress: Callable[[str], None] = lambda _: None,
+    **settings: Any,
+) -> Codebook:
+    """`size` codewords for these residuals: k-means in lists, and then over all of them."""
+    count, dim = rest.shape
+    size = min(size, count)
+    shuffled = np.random.default_rng(seed).permutation(count)
+    how = {"restarts": 1, "iterations": 8, "seed": seed}
+    progress("cells")
+    sample = rest[shuffled[:COARSE_SAMPLE]]
+    coarse = kmeans(sample, np.array([0, len(sample)]), max(1, math.isqrt(size)), **how)
+    centroids = coarse.centroids[0][coarse.counts[0] > 0]
+    home = nearest_codewords(rest, centroids, np.arange(len(centroids) + 1), centroids)
+    order = np.argsort(home, kind="stable")
+    bounds = np.searchsorted(home[order], np.arange(len(centroids) + 1))
+    progress("words")
+    codewords, starts = [], [0]
+    for first, last in pairwise(bounds.tolist()):
+        mine = last * size // count - first * size // count  # its share; all together are `size`
+        if mine:
+            rows = rest[order[first:last]]
+            found = kmeans(rows, np.array([0, len(rows)]), mine, **how)
+            codewords.append(found.centroids[0][found.counts[0] > 0])
+            starts.append(starts[-1] + len(codewords[-1]))
+    book = _codebook(np.concatenate(codewords), np.array(starts), dim, settings)
+    for step in range(ROUNDS):
+        progress(f"codewords, round {step + 1} of {ROUNDS}")
+        nearest = book.nearest(rest)
+        sums = np.zeros((len(book), dim))
+        np.add.at(sums, nearest, rest)
+        counts = np.bincount(nearest, minlength=len(book))[:, None]
+        moved = np.where(counts > 0, sums / np.maximum(counts, 1), book.codewords)
+        book = _codebook(moved.astype(np.float32), book.starts, dim, settings)
+    return book
+
+
+def _codebook(codewords: Floats, starts: npt.NDArray[Any], dim: int, settings: Any) -> Codebook:
+    lengths = np.linalg.norm(codewords, axis=1).astype(np.float16)
+    unit = codewords / np.maximum(lengths.astype(np.float32), 1e-6)[:, None]
+    return Codebook(pack(unit, CODEWORD_TYPE), lengths, starts.astype(np.int32), dim, **settings)

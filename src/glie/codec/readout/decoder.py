@@ -1,0 +1,214 @@
+"""The decoder: from k stored vectors back to all N, for the few pages worth it.
+
+Cluster j owns n_j slots. Slot 0 is the stored vector itself. Every other slot starts there and
+takes a step in the tangent plane, of length below ALPHA, so it stays within arctan(ALPHA) of it.
+What a cluster is (anchor, norm, count) passes through the network once; a slot adds what tells
+it apart, fixed sine and cosine features of its position, and one layer turns the sum into a step,
+in proportion to how far the cluster's own members lie from their mean.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from glie.codec.codes import Codes
+from glie.codec.readout.arrays import Array, dot, library, relu
+from glie.pages import Pages
+
+ALPHA = 0.75
+FEATURES = 96  # of a slot's position
+SLOTS_TOGETHER = 512  # about a millisecond of work for a thread
+
+
+class Decoder(NamedTuple):
+    """The weights, for a width W and a depth of L blocks."""
+
+    anchor: Array  # (D + 2, W): anchor, norm, log count
+    anchor_bias: Array  # (W,)
+    up: Array  # (L, W, 2 W)
+    up_bias: Array  # (L, 2 W)
+    down: Array  # (L, 2 W, W)
+    down_bias: Array  # (L, W)
+    slot: Array  # (FEATURES, W)
+    step: Array  # (W, D)
+    step_bias: Array  # (D,)
+
+
+def new_decoder(dim: int, rng: np.random.Generator, *, width: int, depth: int) -> Decoder:
+    """A decoder whose steps are short and random."""
+
+    def normal(*shape: int, gain: float = 1.0) -> npt.NDArray[np.float32]:
+        return (rng.normal(0, gain * shape[-2] ** -0.5, shape)).astype(np.float32)
+
+    def zeros(*shape: int) -> npt.NDArray[np.float32]:
+        return np.zeros(shape, np.float32)
+
+    return Decoder(
+        anchor=normal(dim + 2, width),
+        anchor_bias=zeros(width),
+        up=normal(depth, width, 2 * width, gain=2**0.5),
+        up_bias=zeros(depth, 2 * width),
+        down=normal(depth, 2 * width, width, gain=0.5),
+        down_bias=zeros(depth, width),
+        slot=normal(FEATURES, width, gain=2**0.5),
+        step=normal(width, dim, gain=0.3 * dim**-0.5),
+        step_bias=zeros(dim),
+    )
+
+
+def cluster_features(weights: Decoder, anchors: Array, norms: Array, counts: Array) -> Array:
+    """(..., k, W) of anchors (..., k, D), norms and counts (..., k): once a cluster."""
+    xp = library(anchors)
+    scaled = anchors * anchors.shape[-1] ** 0.5
+    sizes = xp.log(counts + 1)
+    seen = xp.concatenate([scaled, norms[..., None], sizes[..., None]], axis=-1)
+    hidden = seen @ weights.anchor + weights.anchor_bias
+    for up, up_bias, down, down_bias in zip(
+        weights.up, weights.up_bias, weights.down, weights.down_bias, strict=True
+    ):
+        hidden = hidden + relu(hidden @ up + up_bias) @ down + down_bias
+    return hidden
+
+
+def position_features(first: int, last: int) -> npt.NDArray[np.float32]:
+    """(last - first, FEATURES): sines and cosines of positions, at frequencies 1 to 1/10,000."""
+    frequencies = 10_000.0 ** -(np.arange(FEATURES // 2) / (FEATURES // 2))
+    angles = np.arange(first, last)[:, None] * frequencies
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
+
+
+def spread(norms: Array) -> Array:
+    """(..., 1): how far a cluster's members lie from their mean, sqrt(1 - |c|^2), of the norms
+    (...). A cluster of equal vectors has none."""
+    xp = library(norms)
+    return xp.sqrt((1 - norms * norms).clip(0, None))[..., None]
+
+
+def children(
+    weights: Decoder, anchors: Array, clusters: Array, spreads: Array, positions: Array
+) -> Array:
+    """Unit vectors (..., D) of slots: the unit anchor of each, its cluster's features (..., W)
+    and spread (..., 1), and its position's share of the hidden layer (..., W)."""
+    xp = library(anchors)
+    step = (relu(clusters + positions) @ weights.step + weights.step_bias) * spreads
+    step = step - dot(step, anchors) * anchors  # into the tangent plane
+    squared = dot(step, step)
+    # from |step| to ALPHA |step| / sqrt(ALPHA^2 + |step|^2): short steps as they are, none longer
+    shrink = ALPHA / xp.sqrt(ALPHA**2 + squared)
+    step = step * shrink
+    return (anchors + step) / xp.sqrt(1 + squared * shrink**2)
+
+
+def with_steps(weights: Decoder, share: float) -> Decoder:
+    """A decoder whose steps are a share as long, before they are bounded."""
+    return weights._replace(step=weights.step * share, step_bias=weights.step_bias * share)
+
+
+class Columns:
+    """A matrix as the compiled product reads it. No row of `rows @ columns` depends on the others;
+    a product of numpy's rounds by how many there are, and starts threads of its own."""
+
+    TOGETHER = 16  # columns
+    __array_ufunc__ = None  # numpy leaves `@` to this class
+
+    def __init__(self, matrix: npt.NDArray[np.float32]) -> None:
+        height, self.width = matrix.shape
+        filled = np.pad(matrix, [(0, 0), (0, -self.width % self.TOGETHER)])
+        apart = filled.reshape(height, -1, self.TOGETHER).swapaxes(0, 1)
+        self.groups = np.ascontiguousarray(apart, np.float32)
+
+    def __rmatmul__(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        from glie.kernels._decoder import multiply
+
+        out = np.empty((len(rows), len(self.groups) * self.TOGETHER), np.float32)
+        multiply(np.ascontiguousarray(rows, np.float32), self.groups, out)
+        return out[:, : self.width]
+
+
+class Unrolled:
+    """A decoder made ready to serve: the share of the hidden layer that each position adds, worked
+    out once, and its matrices as the compiled loops read them.
+
+    The table of positions grows by blocks of fixed size, so that its numbers do not depend on who
+    asked.
+    """
+
+    BLOCK = 256
+
+    def __init__(self, decoder: Decoder) -> None:
+        self.decoder = decoder._replace(
+            anchor=Columns(decoder.anchor),
+            up=list(map(Columns, decoder.up)),
+            down=list(map(Columns, decoder.down)),
+            step=Columns(decoder.step),
+        )
+        self._table = np.empty((0, decoder.slot.shape[1]), np.float32)
+
+    def positions(self, slots: int) -> npt.NDArray[np.float32]:
+        """(at least `slots`, W)"""
+        table = self._table
+        new = [
+            position_features(first, first + self.BLOCK) @ self.decoder.slot
+            for first in range(len(table), slots, self.BLOCK)
+        ]
+        if new:
+            self._table = table = np.concatenate([table, *new])
+        return table
+
+
+def regenerated(unrolled: Unrolled | None, codes: Codes) -> Pages:
+    """All vectors of every page; none depends on another page.
+
+    Without a decoder a cluster's vectors are all its stored one.
+    """
+    counts = codes.counts.astype(np.int64)
+    offsets = np.concatenate([[0], np.cumsum(counts.sum(axis=1))])
+    used = counts > 0
+    sizes, anchors = counts[used], codes.vectors[used]
+    if unrolled is None or not len(sizes):
+        return Pages.packed(np.repeat(anchors, sizes, axis=0), offsets, codes.ids)
+    # what was stored in 16 bits is a little off the sphere; children are not
+    unit = anchors / np.sqrt(dot(anchors, anchors))
+    norms = codes.norms[used].astype(np.float32)
+    hidden = cluster_features(unrolled.decoder, unit, norms, sizes.astype(np.float32))
+    vectors = np.empty((int(offsets[-1]), codes.dim), np.float32)
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    vectors[starts[:-1]] = anchors  # verbatim: no residual is lost
+    _fill(unrolled, unit, hidden, spread(norms)[:, 0], starts, vectors)
+    return Pages.packed(vectors, offsets, codes.ids)
+
+
+def _fill(
+    unrolled: Unrolled,
+    anchors: npt.NDArray[np.float32],
+    hidden: npt.NDArray[np.float32],
+    spreads: npt.NDArray[np.float32],
+    starts: npt.NDArray[np.int64],
+    vectors: npt.NDArray[np.float32],
+) -> None:
+    """`children` of every slot but the first of each cluster, into `vectors`."""
+    from glie.kernels._decoder import children_range
+    from glie.kernels.parallel import over_ranges
+
+    slots = int(np.diff(starts).max())
+    positions = unrolled.positions(slots)
+
+    def run(first: int, last: int) -> None:
+        children_range(
+            anchors,
+            hidden,
+            spreads,
+            positions,
+            unrolled.decoder.step.groups,
+            unrolled.decoder.step_bias,
+            np.float32(ALPHA),
+            starts,
+            first,
+            last,
+            vectors,
+        )
+
+    over_ranges(run, len(anchors), chunk=max(1, SLOTS_TOGETHER * len(anchors) // int(starts[-1])))

@@ -1,0 +1,85 @@
+"""The refiner: one layer of cross-attention in which a page's anchors read all of its vectors.
+
+Its output projection starts at zero, so a fresh refiner returns the anchors bit for bit and
+fitting can only move them where the objective improves.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from glie.codec.readout.arrays import Array, dot, library, softmax
+
+HEADS = 4
+NEARNESS = 3.0  # how sharply a fresh head prefers vectors near the anchor to others
+MAX_INNER = 128  # the attention's width, whatever D: a codec for D = 3,072 stays small
+
+
+class Refiner(NamedTuple):
+    """The weights: three projections into the attention's inner width H, and one out of it."""
+
+    query: Array  # (D, H)
+    query_bias: Array  # (H,): what any anchor looks for
+    key: Array  # (D, H)
+    value: Array  # (D, H)
+    output: Array  # (H, D)
+    output_bias: Array  # (D,)
+
+
+def new_refiner(dim: int, rng: np.random.Generator) -> Refiner:
+    """A refiner that does nothing yet, whose heads look near the anchor that asks."""
+    inner = min(MAX_INNER, HEADS * math.ceil(dim / HEADS))
+    frame = np.linalg.qr(rng.normal(size=(max(dim, inner), inner)))[0][:dim]
+    near = (NEARNESS**0.5 * frame).astype(np.float32)
+    return Refiner(
+        query=near,
+        query_bias=np.zeros(inner, np.float32),
+        key=near.copy(),
+        value=rng.normal(0, dim**-0.5, (dim, inner)).astype(np.float32),
+        output=np.zeros((inner, dim), np.float32),
+        output_bias=np.zeros(dim, np.float32),
+    )
+
+
+def refine(weights: Refiner, anchors: Array, vectors: Array, real: Array | None = None) -> Array:
+    """Anchors (..., k, D) moved on the sphere after reading vectors (..., N, D).
+
+    `real` (..., N) is true where a row of `vectors` is one and not padding.
+    """
+    xp = library(anchors)
+    *batch, k, dim = anchors.shape
+    width = weights.query.shape[1] // HEADS
+    scale = math.sqrt(dim)  # a unit vector's numbers have a variance of 1 / D; make it 1
+
+    def heads(matrix: Array) -> Array:  # (D, H) -> (heads, D, H / heads)
+        return matrix.reshape(dim, HEADS, width).swapaxes(0, 1)
+
+    # The k * heads queries are carried over to the vectors' side of the key projection, and the
+    # values are averaged before they are projected: N vectors are never multiplied by a matrix.
+    asked = (anchors * scale)[..., None, :, :] @ heads(weights.query)  # (..., heads, k, width)
+    asked = asked + weights.query_bias.reshape(HEADS, 1, width)
+    asked = asked @ heads(weights.key).swapaxes(1, 2)  # (..., heads, k, D)
+    asked = asked.reshape(*batch, HEADS * k, dim)
+    logits = (asked @ vectors.swapaxes(-1, -2)) * (scale / math.sqrt(width))
+    if real is not None:
+        logits = xp.where(real[..., None, :], logits, -math.inf)
+    read = (softmax(logits) @ vectors) * scale
+    values = read.reshape(*batch, HEADS, k, dim) @ heads(weights.value)
+    values = values.swapaxes(-2, -3).reshape(*batch, k, HEADS * width)
+    return normalised_sum(anchors, values @ weights.output + weights.output_bias)
+
+
+def with_strength(weights: Refiner, share: float) -> Refiner:
+    """A refiner that moves anchors a share of the way, before they return to the sphere."""
+    return weights._replace(output=weights.output * share, output_bias=weights.output_bias * share)
+
+
+def normalised_sum(unit: Array, step: Array) -> Array:
+    """(unit + step) on the sphere. A step of zero changes no bit, which dividing by a computed
+    norm of `unit` would."""
+    xp = library(unit)
+    squared = 1 + 2 * dot(unit, step) + dot(step, step)
+    return (unit + step) / xp.sqrt(squared)

@@ -1,0 +1,1 @@
+"""Work on many machines, by Ray."""

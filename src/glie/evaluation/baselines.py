@@ -1,0 +1,180 @@
+"""What others do with a page's vectors at the same budget."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from glie.codec.anchors import anchor, check_lengths, cluster
+from glie.codec.codes import Codes
+from glie.codec.config import MAX_K, CodecConfig
+from glie.codec.readout.codebook import Codebook, fit_codebook
+from glie.errors import MissingExtraError
+from glie.kernels.kmeans import Clusters
+from glie.kernels.quantize import row_bytes
+from glie.pages import Floats, Pages
+
+Ints = npt.NDArray[np.int64]
+
+HELD_OUT = 0.05
+MOST_CENTROIDS = 1 << 14  # 2 bytes hold the id of each
+ID_BYTES = LENGTH_BYTES = 2  # of a vector's centroid, and of how many vectors a page has
+
+
+def raw_kmeans(pages: Pages, k: int, seed: int = 0) -> Codes:
+    """Per-page k-means centroids as they are, inside the sphere."""
+    clusters = cluster(pages, CodecConfig(k=k, seed=seed))
+    return dataclasses.replace(anchor(pages, clusters), vectors=clusters.centroids)
+
+
+def token_pooling(pages: Pages, k: int, seed: int = 0) -> Codes:
+    """The means of k consecutive windows, as even as they can be (after Clavié et al., 2024)."""
+    check_lengths(pages)
+    codes = _no_codes(pages, k)
+    for page, rows in enumerate(pages):
+        for slot, window in enumerate(np.array_split(rows, min(k, len(rows)))):
+            codes.vectors[page, slot] = window.mean(axis=0)
+            codes.counts[page, slot] = len(window)
+    codes.norms[:] = np.linalg.norm(codes.vectors, axis=2)
+    return codes
+
+
+def hierarchical_pooling(pages: Pages, k: int, seed: int = 0) -> Codes:
+    """Ward's clusters on cosine distance and their means on the sphere, by the pooling of
+    sentence-transformers. It does not tell how large its clusters are: each counts once."""
+    try:
+        import torch
+        from sentence_transformers.multi_vector_encoder.modules import HierarchicalTokenPooling
+    except ImportError:
+        raise MissingExtraError("hierarchical pooling", "baselines") from None
+    codes = _no_codes(pages, k)
+    for page, rows in enumerate(pages):
+        # it keeps a part of the vectors, rounded down: half a cluster more gives k
+        part = HierarchicalTokenPooling(max(1.0, len(rows) / (k + 0.5)), num_protected_tokens=0)
+        pooled = part.pool_one(torch.from_numpy(rows)).numpy()
+        codes.vectors[page, : len(pooled)] = pooled
+        codes.norms[page, : len(pooled)] = 1
+        codes.counts[page, : len(pooled)] = 1
+    return codes
+
+
+def _no_codes(pages: Pages, k: int) -> Codes:
+    size = len(pages), CodecConfig(k=k).k
+    return Codes(
+        np.zeros((*size, pages.dim), np.float32),
+        np.zeros(size, np.float16),
+        np.zeros(size, np.uint16),
+        list(pages.ids),
+    )
+
+
+def cluster_merging(pages: Pages, k: int, seed: int = 0) -> Codes:
+    """Light-ColPali's merge without its fine-tuning: the means of k hierarchical clusters.
+
+    The means are stored as they are, inside the sphere, like those of raw k-means: the paper's
+    table has this row below raw k-means, where means put back on the sphere would not be. For
+    those, see `merge`. Nothing is drawn: `seed` is there because every baseline takes one.
+    """
+    clusters = merge(pages, CodecConfig(k=k, seed=seed).k)
+    return dataclasses.replace(anchor(pages, clusters), vectors=clusters.centroids)
+
+
+def merge(pages: Pages, k: int) -> Clusters:
+    """The clusters of every page by `merge_labels`; `anchor` puts their means on the sphere."""
+    check_lengths(pages)
+    clusters = Clusters(
+        np.zeros((len(pages), k, pages.dim), np.float32),
+        np.zeros((len(pages), k), np.int64),
+        np.zeros(len(pages)),
+    )
+    for page, rows in enumerate(pages):
+        labels = merge_labels(rows, k)
+        for slot in range(labels.max() + 1):
+            clusters.centroids[page, slot] = rows[labels == slot].mean(axis=0)
+        clusters.counts[page] = np.bincount(labels, minlength=k)
+        clusters.objective[page] = ((rows - clusters.centroids[page, labels]) ** 2).sum()
+    return clusters
+
+
+def merge_labels(vectors: Floats, k: int) -> Ints:
+    """Which of k clusters each of a page's unit vectors (n, D) is merged into, the largest first.
+
+    Hierarchical, by Ward's linkage on cosine distance, as in the pooling that came before it
+    (Clavié et al., 2024): the squared distance of unit vectors is twice their cosine distance.
+    Equal vectors are never told apart, so few distinct ones make fewer clusters.
+    """
+    try:
+        from scipy.cluster.hierarchy import linkage
+    except ImportError:
+        raise MissingExtraError("cluster merging", "baselines") from None
+    rows = len(vectors)
+    cluster = np.arange(rows)
+    if rows > 1:
+        steps = linkage(vectors, "ward")  # two clusters that become one, at which distance
+        distinct = 1 + int(np.count_nonzero(steps[:, 2]))
+        for step in range(rows - min(k, distinct)):
+            one, other = steps[step, :2]
+            cluster[(cluster == one) | (cluster == other)] = rows + step
+    _, first, labels, sizes = np.unique(
+        cluster, return_index=True, return_inverse=True, return_counts=True
+    )
+    return np.argsort(np.lexsort((first, -sizes)))[labels]
+
+
+@dataclasses.dataclass(frozen=True)
+class ResidualCode:
+    """ColBERTv2's code of a vector: the id of its nearest centroid and, of each number that the
+    centroid leaves, whether it is above the median (Santhanam et al., 2022). It is read back with
+    the medians of the two halves."""
+
+    centroids: Codebook
+    quartiles: tuple[float, float, float]  # of the numbers that centroids leave
+
+    @classmethod
+    def fit(cls, vectors: Floats, seed: int = 0) -> ResidualCode:
+        """As many centroids as ColBERTv2 has for so many vectors, a part of them held out: what
+        centroids leave of vectors that they were fitted on is too little."""
+        order = np.random.default_rng(seed).permutation(len(vectors))
+        held = max(1, int(HELD_OUT * len(vectors)))
+        wanted = 2 ** int(math.log2(16 * math.sqrt(len(vectors))))
+        book = fit_codebook(vectors[order[held:]], min(wanted, MOST_CENTROIDS), seed=seed)
+        unseen = vectors[order[:held]]
+        left = unseen - book.codewords[book.nearest(unseen)]
+        low, middle, high = np.quantile(left, (0.25, 0.5, 0.75))
+        return cls(book, (float(low), float(middle), float(high)))
+
+    def reconstruct_with(self, vectors: Floats) -> Floats:
+        """The unit vectors that the codes of these (n, D) stand for."""
+        low, middle, high = self.quartiles
+        nearest = self.centroids.codewords[self.centroids.nearest(vectors)]
+        found = nearest + np.where(vectors - nearest > middle, high, low).astype(np.float32)
+        lengths: Floats = np.linalg.norm(found, axis=1, keepdims=True)
+        return np.divide(found, lengths)
+
+
+def pooled(pages: Pages, bytes_per_page: int) -> Codes:
+    """The means, on the sphere, of as many hierarchical clusters as residual codes fit."""
+    k = (bytes_per_page - LENGTH_BYTES) // _residual_bytes(pages.dim)
+    return anchor(pages, merge(pages, CodecConfig(k=min(MAX_K, k)).k))
+
+
+def plaid(code: ResidualCode, pages: Pages, bytes_per_page: int, seed: int = 0) -> Codes:
+    """These means, each as a centroid and a residual in 1 bit a number. All pages are scored as
+    they are read back, which PLAID's pruning can only approach."""
+    codes = pooled(pages, bytes_per_page)
+    used = codes.counts > 0
+    codes.vectors[used] = code.reconstruct_with(codes.vectors[used])
+    return codes
+
+
+def plaid_bytes(codes: Codes) -> int:
+    """What PLAID stores of all pages: their vectors, and how many each has."""
+    vectors = int(np.count_nonzero(codes.counts))
+    return vectors * _residual_bytes(codes.dim) + LENGTH_BYTES * len(codes)
+
+
+def _residual_bytes(dim: int) -> int:
+    return ID_BYTES + row_bytes(dim, "int1")

@@ -1,0 +1,92 @@
+"""`glie export` and `glie search --engine`, as a user types them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import glie
+from tests.cli.test_cli import Run, documents, run  # noqa: F401
+from tests.documents.test_documents import make_pdf
+
+
+@pytest.fixture
+def reports(run: Run, documents: Path) -> Path:  # noqa: F811
+    assert run("index", documents, "--to", "reports.glie").code in (0, 3)
+    return Path("reports.glie")
+
+
+QUESTION = "capital expenditure in 2018"
+
+
+@pytest.mark.parametrize("engine", ["qdrant", "qdrant-edge", "lancedb"])
+def test_export_and_search(engine: str, run: Run, reports: Path) -> None:  # noqa: F811
+    there = ["--url", "store"]
+    first = run("export", reports, "--to", engine, *there, "--json").json
+    expected = run("search", reports, QUESTION, "--json").json
+    pages = first["pages"]
+    assert (first["pages_uploaded"], first["collection"]) == (pages, "reports")
+    assert pages == len(expected["hits"])
+    again = run("export", reports, "--to", engine, *there)
+    assert f"0 pages stored, {pages} unchanged" in again.out
+    asked = ["search", "--engine", engine, *there, "--collection", "reports"]
+    found = run(*asked, *QUESTION.split(), "--json").json
+    assert found["query"] == QUESTION
+    assert found["hits"] == expected["hits"]
+    assert found["cost"]["seconds"] > 0
+    named = run("search", reports, QUESTION, "--engine", engine, "--path", "store", "--json")
+    assert named.json["hits"] == expected["hits"]
+    best = expected["hits"][0]
+    some = run(*asked, "--document", best["document"], "--json", QUESTION).json["hits"]
+    assert {hit["document"] for hit in some} == {best["document"]}
+    shown = run(*asked, QUESTION, "--top", 1, "--exact").out
+    assert best["id"] in shown
+    assert "1,577 million" in shown
+
+
+def test_prune(run: Run, reports: Path) -> None:  # noqa: F811
+    there = ["--to", "lancedb", "--uri", "store", "--table", "pages"]
+    pages = run("export", reports, *there, "--setting", "datatype=float16", "--json").json["pages"]
+    make_pdf(Path("reports/new.pdf"), ["One more page"])
+    run("add", reports, "reports/new.pdf")
+    assert run("delete", reports, glie.Index.open(reports).ids[0]).code == 0
+    done = run("export", reports, *there)
+    assert f"1 page stored, {pages - 1} unchanged" in done.out
+    assert f"holds {pages + 1} pages" in done.out
+    assert "1 deleted" in run("export", reports, *there, "--prune").out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["export", "nope.glie", "--to", "qdrant", "--url", "x"], "nope.glie: does not exist"),
+        (["export", "reports.glie", "--to", "faiss", "--url", "x"], "engine 'faiss' is unknown"),
+        (["export", "reports.glie", "--to", "lancedb"], "--url: where lancedb is was not given"),
+        (
+            ["export", "reports.glie", "--to", "qdrant", "--url", "http://127.0.0.1:9"],
+            "cannot be reached",
+        ),
+        (
+            ["export", "reports.glie", "--to", "lancedb", "--url", "x", "--setting", "a"],
+            "--setting: expected NAME=VALUE",
+        ),
+        (
+            ["export", "reports.glie", "--to", "lancedb", "--url", "x", "--setting", "a=1"],
+            "settings: a unknown",
+        ),
+        (["search", "--engine", "lancedb", "--url", "x", "what"], "--collection: what the pages"),
+        (
+            ["search", "--engine", "lancedb", "--url", "x", "--collection", "y", "what"],
+            "lancedb at x, table 'y': not there; `glie export` makes it",
+        ),
+        (["search", "--engine", "lancedb", "reports.glie"], "Missing argument"),
+        (["search", "reports.glie", "what", "--url", "x"], "they go with --engine"),
+    ],
+    ids=lambda value: " ".join(value[:4]) if isinstance(value, list) else "",
+)
+def test_mistakes(arguments: list[str], said: str, run: Run, reports: Path) -> None:  # noqa: F811
+    done = run(*arguments)
+    assert done.code in (1, 2)
+    assert said in done.err
+    assert len(done.err.strip().splitlines()) == 1

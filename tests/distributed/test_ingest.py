@@ -1,0 +1,340 @@
+"""Documents by a real Ray cluster of two workers, one of which is killed on the way."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xxhash
+
+import glie
+from glie import engines
+from glie.distributed import ingest as on_ray
+from glie.distributed.ingest import first_shard, ingest_on_ray, take_unfinished
+from glie.engines import Collection
+from glie.errors import DocumentError
+from glie.ingest import Reading, Report, Step, ingest
+from tests.cli.test_cli import Run, run  # noqa: F401
+from tests.conftest import Floats, unit
+from tests.test_docs import run_examples
+
+DOCUMENTS = 10
+ENTRY = {"name": "words", "revision": "1"}
+
+
+@dataclasses.dataclass
+class Words:
+    """A vector for each word, the same wherever it is met; dies once, or always, of "poison"."""
+
+    fuse: str | None = None  # a file that is there once a worker has died
+    revision: str = "1"
+    name: str = "words"
+
+    def encode_pages(self, pages: Sequence[Any]) -> list[Floats]:
+        texts = [str(page.text) for page in pages]
+        burnt = self.fuse is None or (self.fuse != "always" and Path(self.fuse).exists())
+        if not burnt and any("poison" in text for text in texts):
+            if self.fuse != "always":
+                Path(str(self.fuse)).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self.encode_queries(texts)
+
+    def encode_queries(self, texts: Sequence[str]) -> list[Floats]:
+        return [np.stack([self._vector(word) for word in text.split()]) for text in texts]
+
+    def _vector(self, word: str) -> Floats:
+        rng = np.random.default_rng(xxhash.xxh3_64_intdigest(word.encode()))
+        return unit(rng.normal(size=16))
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """Two workers, for all tests of this file; nothing of it is left afterwards."""
+    ray = on_ray._ray()
+    with on_ray._cluster(ray, 2):
+        yield ray
+    assert not ray.is_initialized()
+    mine = ["ps", "-o", "comm=", "--ppid", str(os.getpid())]
+    left = subprocess.run(mine, capture_output=True, text=True, check=False).stdout.split()
+    assert not {"raylet", "gcs_server"} & set(left)
+
+
+@pytest.fixture
+def reports(tmp_path: Path) -> Path:
+    folder = tmp_path / "reports"
+    folder.mkdir()
+    for number in range(DOCUMENTS):
+        text = " ".join(f"word{number}x{i}" for i in range(600)) + " shared"
+        (folder / f"{number}.txt").write_text(text + " poison" * (number == 3))
+    return folder
+
+
+def make_index(path: Path, codec: glie.Codec | None = None) -> glie.Index:
+    return glie.Index.create(path, codec or glie.Codec(k=4), encoder=ENTRY)
+
+
+def contents(index: glie.Index | Collection) -> dict[str, Any]:
+    return dict(index.records())
+
+
+def answers(index: glie.Index | Collection) -> list[tuple[list[str], list[float]]]:
+    queries = Words().encode_queries([f"word{n}x5 word{n}x6 shared" for n in range(DOCUMENTS)])
+    return [(hits.ids, hits.scores) for hits in index.search(queries, top=5)]
+
+
+@pytest.fixture
+def expected(tmp_path: Path, reports: Path) -> glie.Index:
+    """What one process makes."""
+    index = make_index(tmp_path / "expected.glie")
+    ingest(index, Words(), [reports])
+    return index
+
+
+def on_two(
+    target: glie.Index | Collection, reports: Path, fuse: object = None, **options: Any
+) -> Report:
+    load = functools.partial(Words, None if fuse is None else str(fuse))
+    shards = reports.parent / "shards"
+    return ingest_on_ray(target, Words(), [reports], shards=shards, workers=2, load=load, **options)
+
+
+def test_a_worker_that_is_killed_loses_and_doubles_nothing(
+    cluster: Any, tmp_path: Path, reports: Path, expected: glie.Index
+) -> None:
+    index, fuse = make_index(tmp_path / "my.glie"), tmp_path / "fuse"
+    steps: list[Step] = []
+    report = on_two(index, reports, fuse, progress=steps.append)
+    assert fuse.exists()  # it did die
+    assert report.documents_added == DOCUMENTS
+    assert report.pages_added == len(index) == len(expected)
+    assert contents(index) == contents(expected)
+    assert answers(index) == answers(expected)
+    index.verify()
+    assert not (tmp_path / "shards").exists()
+    assert steps[-1].documents_read == steps[-1].documents == DOCUMENTS
+    assert steps[-1].pages_done == len(index)
+    # one has changed, one has come, one is empty now, one is gone, and the rest is as it was
+    (reports / "0.txt").write_text("another text")
+    (reports / "new.txt").write_text("one more")
+    (reports / "1.txt").write_text(" ")
+    (reports / "2.txt").unlink()
+    for target in (index, expected):
+        report = on_two(target, reports) if target is index else ingest(target, Words(), [reports])
+        assert (report.documents_added, report.documents_gone) == (1, ["2.txt"])
+        assert report.documents_unchanged == DOCUMENTS - 3
+    assert contents(index) == contents(expected)
+    assert answers(index) == answers(expected)
+
+
+def test_straight_into_an_engine(
+    cluster: Any, tmp_path: Path, reports: Path, expected: glie.Index
+) -> None:
+    engine = engines.connect("qdrant", ":memory:", "reports")
+    pages = Collection.create(engine, glie.Codec(k=4), 16, encoder=ENTRY)
+    report = on_two(pages, reports, tmp_path / "fuse")
+    assert report.pages_added == len(pages) == len(expected)
+    assert contents(pages) == contents(expected)
+    for (ids, scores), (theirs, others) in zip(answers(pages), answers(expected), strict=True):
+        assert ids == theirs
+        np.testing.assert_allclose(scores, others, atol=1e-4)
+    (reports / "0.txt").write_text("a shorter text")
+    report = on_two(pages, reports)
+    ingest(expected, Words(), [reports])
+    assert (report.documents_changed, report.documents_unchanged) == (1, DOCUMENTS - 1)
+    assert contents(pages) == contents(expected)
+    with pytest.raises(glie.InputError, match="keep_images"):
+        on_two(pages, reports, keep_images=True)
+    pages.close()
+
+
+def test_a_codec_that_adapts_is_made_first(
+    cluster: Any, tmp_path: Path, reports: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    codec = glie.Codec(bytes_per_page=200, adapt=True)
+    monkeypatch.setattr("glie.ingest.FIRST_PAGES", 3)
+    index = make_index(tmp_path / "my.glie", codec)
+    report = on_two(index, reports)
+    assert (report.documents_added, report.pages_added) == (DOCUMENTS, len(index))
+    assert index.codec.codebook is not None
+    assert {hits[0][0] for hits in answers(index)} <= set(index.ids)
+    reading, shards = Reading(), tmp_path / "shards"
+    made = first_shard(codec, Words(), [reports], shards, reading)
+    engine = engines.connect("lancedb", tmp_path / "lance", "reports")
+    pages = Collection.create(engine, made, 16, encoder=ENTRY)
+    report = on_two(pages, reports)
+    assert len(pages) == len(index)
+    assert contents(pages) == contents(index)
+    assert report.documents_unchanged > 0  # those of the first shard
+    assert not shards.exists()
+    (tmp_path / "blank.txt").write_text(" ")
+    with pytest.raises(DocumentError, match="nothing to make a codec of"):
+        first_shard(codec, Words(), [tmp_path / "blank.txt"], shards, reading)
+    shutil.rmtree(shards)
+    assert first_shard(glie.Codec(k=4), Words(), [reports], shards, reading).k == 4
+    assert not shards.exists()
+
+
+def test_a_document_that_kills_every_worker_is_named(
+    cluster: Any, tmp_path: Path, reports: Path
+) -> None:
+    index = make_index(tmp_path / "my.glie")
+    with pytest.raises(glie.GlieError, match=r"died 3 times over one of .*3\.txt.*run it again"):
+        on_two(index, reports, "always")
+    (reports / "3.txt").unlink()
+    report = on_two(index, reports, "always")
+    assert report.documents_added + report.documents_unchanged == DOCUMENTS - 1
+    assert len({m["document"] for m in contents(index).values()}) == DOCUMENTS - 1
+    assert not (tmp_path / "shards").exists()
+
+
+def test_shards_of_a_run_that_was_cut_off(tmp_path: Path, reports: Path) -> None:
+    """Some are whole, one was taken in but not removed, one is of another codec, one is damaged."""
+    index, shards = make_index(tmp_path / "my.glie"), tmp_path / "shards"
+    for name, codec in (("000001", None), ("000002", None), ("000003", glie.Codec(k=5))):
+        number = int(name)
+        shard = make_index(shards / name, codec)
+        ingest(shard, Words(), [reports / f"{number}.txt"])
+        if number == 1:
+            index.merge(shard)
+    shutil.copytree(shards / "000002", shards / "000004")
+    next((shards / "000004").glob("segments/*.seg")).write_bytes(b"")
+    before = len(index)
+    take_unfinished(index, shards)
+    assert {m["document"] for m in contents(index).values()} == {"1.txt", "2.txt"}
+    assert len(index) == 2 * before
+    assert list(shards.iterdir()) == []
+
+
+def test_what_goes_wrong_is_said(cluster: Any, tmp_path: Path, reports: Path) -> None:
+    index = make_index(tmp_path / "my.glie")
+    other = functools.partial(Words, None, "2")
+    shards = tmp_path / "shards"
+    options: dict[str, Any] = {"shards": shards, "workers": 2}
+    with pytest.raises(
+        glie.GlieError, match=r"worker has encoder 'words' \(revision 2\), expected"
+    ):
+        ingest_on_ray(index, Words(), [reports], load=other, **options)
+    with pytest.raises(glie.EncoderError, match="made with encoder 'words'"):
+        ingest_on_ray(index, Words(None, "2"), [reports], **options)
+    with pytest.raises(glie.GlieError, match=r"ZeroDivisionError: .*; what is finished is kept"):
+        ingest_on_ray(index, Words(), [reports], load=functools.partial(divmod, 1, 0), **options)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DocumentError, match="no documents there"):
+        ingest_on_ray(index, Words(), [tmp_path / "empty"], **options)
+    blocked = tmp_path / "file"
+    blocked.touch()
+    with pytest.raises(glie.IndexFolderError, match="file: cannot be made"):
+        ingest_on_ray(index, Words(), [reports], shards=blocked)
+    with pytest.raises(glie.LockedError), index.writing():
+        ingest_on_ray(glie.Index.open(index.path), Words(), [reports], **options)
+    assert len(index) == 0
+    assert not shards.exists()
+
+
+def test_merging_indexes(tmp_path: Path, reports: Path) -> None:
+    one, two = make_index(tmp_path / "1.glie"), make_index(tmp_path / "2.glie")
+    ingest(one, Words(), [reports / "1.txt"])
+    ingest(two, Words(), [reports / "2.txt"])
+    two.delete(two.ids[:1])
+    one.merge(two)
+    assert set(two.ids) < set(one.ids)
+    assert len(one) == 2 * len(two) + 1
+    assert one.metadata(two.ids[0]) == two.metadata(two.ids[0])
+    with pytest.raises(glie.IdError, match="already in"):
+        one.merge(two)
+    one.merge(two, replacing=two.ids)
+    assert len(one) == 2 * len(two) + 1
+    with pytest.raises(glie.InputError, match="another codec or encoder"):
+        one.merge(make_index(tmp_path / "3.glie", glie.Codec(k=5)))
+    with pytest.raises(glie.InputError, match="another codec or encoder"):
+        one.merge(glie.Index.create(tmp_path / "4.glie", glie.Codec(k=4)))
+    empty = make_index(tmp_path / "5.glie")
+    empty.merge(one)
+    assert (contents(empty), empty.dim) == (contents(one), 16)
+    one.verify()
+    empty.verify()
+
+
+def test_the_command_line(
+    cluster: Any,
+    run: Run,  # noqa: F811
+    reports: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(reports.parent)
+    for number in range(3, DOCUMENTS):
+        (reports / f"{number}.txt").unlink()
+    (reports / "bad.pdf").write_bytes(b"no PDF")
+    assert run("index", "reports", "--to", "one.glie").code == 3
+    many = run("index", "reports", "--to", "many.glie", "--ray", "--workers", 2, "--json")
+    assert many.code == 3
+    assert "bad.pdf" in many.err
+    one, other = glie.Index.open("one.glie"), glie.Index.open("many.glie")
+    assert contents(one) == contents(other)
+    assert many.json["pages"] == many.json["pages_added"] == len(one)
+    there = ["--engine", "lancedb", "--url", "lance", "--collection", "pages"]
+    stored = run("index", "reports", "--ray", *there)
+    assert f"table 'pages' holds {len(one)} pages" in stored.out
+    question = "word1x7 word1x8"
+    expected = run("search", "one.glie", question, "--json").json["hits"]
+    assert run("search", "many.glie", question, "--json").json["hits"] == expected
+    found = run("search", *there, question, "--json").json["hits"]
+    assert [hit["id"] for hit in found] == [hit["id"] for hit in expected]
+    assert not list(reports.parent.glob("*.shards"))
+
+
+def test_the_example(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_examples("ray.md")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["reports"], "Missing option '--to'"),
+        (["reports", "--to", "x", "--workers", 2], "they go with --ray"),
+        (["reports", "--engine", "lancedb"], "they go with --ray"),
+        (["reports", "--ray", "--engine", "lancedb", "--url", "x"], "--collection: what the pages"),
+        (["reports", "--ray", "--to", "x", "--engine", "lancedb"], "--to"),
+        (
+            ["reports", "--ray", "--engine", "a", "--url", "x", "--collection", "y"],
+            "'a' is unknown",
+        ),
+    ],
+)
+def test_mistakes(arguments: list[object], said: str, run: Run) -> None:  # noqa: F811
+    done = run("index", *arguments)
+    assert done.code in (1, 2)
+    assert said in done.err
+    assert len(done.err.strip().splitlines()) == 1
+
+
+def test_a_cluster_that_is_not_there(
+    tmp_path: Path, reports: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asked by another process: this one may be connected to a cluster."""
+    code = f"""
+import glie
+from glie.distributed.ingest import ingest_on_ray
+from tests.distributed.test_ingest import ENTRY, Words
+index = glie.Index.create({str(tmp_path / "x.glie")!r}, encoder=ENTRY)
+try:
+    ingest_on_ray(index, Words(), [{str(reports)!r}], shards={str(tmp_path / "shards")!r})
+except glie.GlieError as error:
+    print(error)
+"""
+    away = {**os.environ, "RAY_ADDRESS": "127.0.0.1:9"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=away, capture_output=True, text=True, check=True
+    )
+    assert "Ray at 127.0.0.1:9: cannot be reached" in done.stdout
