@@ -23,7 +23,7 @@ from glie.cli.shared import encode_sets
 from glie.evaluation.datasets import load
 from glie.evaluation.encoded import Encoded
 from glie.index.index import Batch
-from glie.search.two_stage import Hits
+from glie.search.results import Hits
 
 TOP = 10
 QUESTIONS_AT_ONCE = 64

@@ -28,7 +28,7 @@ from glie.errors import (
 from glie.index.index import Batch, Index, IndexInfo
 from glie.pages import Pages, Queries
 from glie.planning import Planned, plan
-from glie.search.two_stage import Cost, Hits
+from glie.search.results import Cost, Hit, Hits
 from glie.training.fit import fit
 from glie.training.recipe import Recipe
 
@@ -47,6 +47,7 @@ __all__ = [
     "EncoderError",
     "EngineError",
     "GlieError",
+    "Hit",
     "Hits",
     "IdError",
     "Index",

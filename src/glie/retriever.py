@@ -26,7 +26,7 @@ from glie.encoders import Encoder, load_encoder
 from glie.errors import GlieError, InputError, MissingExtraError
 from glie.index.index import Index
 from glie.ingest import EncodedPages, check_encoder, encoder_of, file_digest, pages_of
-from glie.search.two_stage import Cost, Hits
+from glie.search.results import Cost, Hits
 
 # What turns questions into vectors: an encoder, its name, or any function of a list of texts that
 # gives one (m, D) array a text.

@@ -24,14 +24,11 @@ from glie.index.candidate_files import CANDIDATE_PAGES
 from glie.index.snapshot import distinct
 from glie.pages import Pages, Queries
 from glie.search.page_cache import PageCache, reconstruct_with
+from glie.search.results import Cost, Hits, Ranking, hits_of
 from glie.search.two_stage import (
     CodeBlock,
-    Cost,
-    Hits,
     Ints,
-    Ranking,
     check_number,
-    hits_of,
     questions_of,
     rank,
     two_stage,

@@ -33,7 +33,7 @@ from glie.evaluation.store import Result, Setting, Store, digest, fingerprint
 from glie.index.memory import CodesInMemory, search_codes, search_oracle, search_vectors
 from glie.measures import each_measure
 from glie.pages import Pages
-from glie.search.two_stage import Ranking
+from glie.search.results import Ranking
 from glie.training.recipe import recipe_of
 
 DEPTH = 100  # pages of a ranking that are kept: what recall@100 and run files need

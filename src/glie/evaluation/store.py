@@ -22,7 +22,7 @@ from glie.codec.codec import Codec
 from glie.errors import InputError
 from glie.evaluation.encoded import Encoded
 from glie.geometry import CorpusGeometry
-from glie.search.two_stage import Ranking
+from glie.search.results import Ranking
 
 FORMAT = 1  # of kept results; another number, and all is measured again
 

@@ -35,12 +35,10 @@ from glie.index.writer import (
 from glie.pages import Pages
 from glie.renamed import renamed
 from glie.search.page_cache import PageCache, reconstruct_with
+from glie.search.results import Hits, Ranking, hits_of
 from glie.search.two_stage import (
-    Hits,
-    Ranking,
     check_number,
     find,
-    hits_of,
     questions_of,
     rank,
     two_stage,

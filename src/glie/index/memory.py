@@ -14,7 +14,8 @@ from glie.codec.codes import Codes
 from glie.index.format import StoredCodes
 from glie.kernels.maxsim import maxsim
 from glie.pages import Pages, Queries
-from glie.search.two_stage import CodeBlock, Cost, Ranking, best_first, prepare, rank, two_stage
+from glie.search.results import Cost, Ranking
+from glie.search.two_stage import CodeBlock, best_first, prepare, rank, two_stage
 
 
 class CodesInMemory:

@@ -24,6 +24,7 @@ from glie.kernels.pq import PostingLists, PQCodes, Tables, estimates, pages_in_l
 from glie.kernels.quantize import BFLOAT16, BITS, Packed
 from glie.pages import Pages, Queries
 from glie.search.page_cache import PageCache
+from glie.search.results import Cost, Ranking
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
@@ -37,30 +38,6 @@ PROBES = 24  # looked into, times the square root of their number, shared by a q
 CANDIDATES = 16  # scored exactly, times the square root of the number of pages ...
 CANDIDATE_SHARE = 10  # ... but fewer than one page in so many, ...
 CANDIDATES_EACH = 4  # ... and at least so many times the pages to be found
-
-
-@dataclasses.dataclass(frozen=True)
-class Cost:
-    """What answering took. A batch shares its scan: bytes and seconds are the whole batch's."""
-
-    pages_scanned: int  # scored by their codes; candidates of several queries are added up
-    pages_regenerated: int
-    bytes_read: int
-    seconds: float
-    pages_estimated: int = 0  # by their PQ codes, to choose those that are scanned
-
-
-@dataclasses.dataclass(frozen=True)
-class Hits:
-    """The best pages for one query, best first."""
-
-    ids: list[str]
-    scores: list[float]
-    metadata: list[dict[str, Any]]
-    cost: Cost
-
-    def __len__(self) -> int:
-        return len(self.ids)
 
 
 def questions_of(
@@ -101,24 +78,6 @@ class CandidateBlock(NamedTuple):
     pq_codes: PQCodes
     lists: PostingLists  # of the pages by list
     allowed: Mask | None  # which pages may be found; None: all
-
-
-class Ranking(NamedTuple):
-    """For each query the positions and scores of its best pages, and what the scan cost."""
-
-    positions: list[Ints]
-    scores: list[Floats]
-    cost: Cost
-
-
-def hits_of(ranking: Ranking, record: Callable[[int], tuple[str, dict[str, Any]]]) -> list[Hits]:
-    """What a ranking found; `record` gives id and metadata of the page at a position."""
-    results = []
-    for positions, scores in zip(ranking.positions, ranking.scores, strict=True):
-        found = [record(int(position)) for position in positions]
-        ids, metadata = [page_id for page_id, _ in found], [entry for _, entry in found]
-        results.append(Hits(ids, [float(score) for score in scores], metadata, ranking.cost))
-    return results
 
 
 def rank(queries: Queries, blocks: Iterable[CodeBlock], top: int) -> Ranking:
