@@ -17,26 +17,28 @@ ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "renamed": set(),
     "wording": set(),
+    "storage": set(),
     "filters": {"errors"},
     "pages": {"errors"},
     "measures": {"errors"},
     "documents": {"errors"},
     "geometry": {"errors", "pages"},
     "kernels": {"errors", "pages"},
-    "codec": {"errors", "pages", "kernels"},
+    "codec": {"errors", "storage", "pages", "kernels"},
     "candidates": {"errors", "kernels", "codec"},
     "search": {"errors", "pages", "kernels", "codec", "candidates"},
     "index": {
-        *("errors", "renamed", "pages", "filters", "kernels", "codec", "candidates", "search"),
+        *("errors", "renamed", "storage", "pages", "filters", "kernels", "codec", "candidates"),
+        "search",
     },
-    "engines": {"errors", "pages", "filters", "kernels", "codec", "search", "index"},
+    "engines": {"errors", "storage", "pages", "filters", "kernels", "codec", "search", "index"},
     "planning": {"errors", "renamed", "pages", "kernels", "codec", "search", "index"},
     "encoders": {"errors", "pages", "kernels", "documents"},
     "ingest": {"errors", "pages", "codec", "documents", "encoders", "index"},
     "retriever": {"errors", "documents", "encoders", "ingest", "index", "search"},
     "integrations": {
         *("errors", "pages", "codec", "documents", "encoders", "ingest", "index", "retriever"),
-        *("wording", ""),
+        *("storage", "wording", ""),
     },
     "distributed": {
         *("errors", "kernels", "codec", "documents", "encoders", "index", "engines", "ingest"),
@@ -44,12 +46,12 @@ ROOMS: dict[str, set[str]] = {
     "training": {"errors", "pages", "measures", "kernels", "codec", "search", "index"},
     "evaluation": {
         *("errors", "pages", "geometry", "kernels", "codec", "search", "index", "encoders"),
-        *("documents", "measures", "wording"),
+        *("documents", "measures", "storage", "wording"),
         "training",  # the fits that are measured, and the losses of a rival
     },
     "server": {
         *("errors", "pages", "codec", "documents", "encoders", "ingest", "index", "search"),
-        *("retriever", "wording", "geometry", "planning", ""),
+        *("retriever", "storage", "wording", "geometry", "planning", ""),
     },
     "cli": {
         *("errors", "documents", "encoders", "ingest", "evaluation", "geometry", "index"),

@@ -40,8 +40,8 @@ import glie
 from glie.evaluation import Dataset, encode
 from glie.evaluation import cache as caching
 from glie.index import candidate_files, writer
-from glie.index import folder as folders
 from glie.index import format as formats
+from glie.storage import checksum, json_digest
 
 MOST_MEMORY = 1 << 30  # beyond what the process has when it starts
 MOST_SECONDS = 30  # for one input
@@ -110,7 +110,7 @@ class Harm:
             at = self.at % max(1, size // width) * width
             data[at : at + width] = (number % 256**width).to_bytes(width, "little")
             if forge and path.suffix in HEADERS and len(data) >= size:
-                data[size - 8 : size] = struct.pack("<Q", formats.checksum(bytes(data[: size - 8])))
+                data[size - 8 : size] = struct.pack("<Q", checksum(bytes(data[: size - 8])))
         path.write_bytes(data)
         return forge
 
@@ -118,9 +118,7 @@ class Harm:
 def _forged_json(name: str, data: bytes) -> bytes:
     body = json.loads(data)
     del body["checksum"]
-    digest = caching._digest(caching._canonical(body))
-    if name.startswith("manifest"):
-        digest = folders._digest(body)
+    digest = json_digest(body, ascii=not name.startswith("manifest"))
     return json.dumps({**body, "checksum": digest}).encode()
 
 

@@ -14,8 +14,8 @@ import pytest
 
 import glie
 from glie.evaluation import Dataset, Encoded, encode, encoding, joined, load, read_corpora
-from glie.evaluation import cache as caching
 from glie.evaluation.encoded import Half
+from glie.storage import json_digest
 from tests.conftest import Floats, unit
 from tests.documents.test_documents import picture
 from tests.evaluation.test_datasets import png
@@ -269,7 +269,7 @@ def changed(data: bytes, **entries: Any) -> bytes:
     body = json.loads(data)
     del body["checksum"]
     body |= entries
-    body["checksum"] = caching._digest(caching._canonical(body))
+    body["checksum"] = json_digest(body)
     return json.dumps(body).encode()
 
 

@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 import glie
+from glie import storage
 from glie.index import candidate_files, folder
-from glie.index.format import PQ_HEADER, PQFile, checksum, pq_bytes
+from glie.index.format import PQ_HEADER, PQFile, pq_bytes
 from glie.kernels.pq import PQCodes
+from glie.storage import checksum, json_digest
 from tests.conftest import make_arrays
 
 ENOUGH = 40  # pages, for a candidate index
@@ -200,7 +202,7 @@ def test_an_interrupted_write_changes_nothing(
     large: glie.Index, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
     ids, manifest = large.ids, (large.path / "manifest.json").read_bytes()
-    real = folder.write_durably
+    real = storage.write_durably
 
     def fails(path: Path, data: bytes) -> None:
         if path.suffix == failing:
@@ -272,7 +274,7 @@ def test_a_forged_manifest_is_refused(large: glie.Index, change: dict[str, Any])
     path = large.path / "manifest.json"
     body = {**json.loads(path.read_text()), **change}
     del body["checksum"]
-    path.write_text(json.dumps({**body, "checksum": folder._digest(body)}))
+    path.write_text(json.dumps({**body, "checksum": json_digest(body, ascii=False)}))
     with pytest.raises(glie.CorruptIndexError, match=r"manifest\.json"):
         glie.Index.open(large.path)
 

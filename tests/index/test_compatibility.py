@@ -14,7 +14,8 @@ from tools.specimen import answers, queries, wordy_codec
 import glie
 from glie.codec.readout.codebook import Codebook
 from glie.evaluation import Encoded, load
-from glie.index.format import SEGMENT_HEADER, checksum
+from glie.index.format import SEGMENT_HEADER
+from glie.storage import checksum
 
 DATA = Path(__file__).parent.parent / "data"
 FORMATS = sorted(path.stem for path in (DATA / "formats").glob("*.json"))

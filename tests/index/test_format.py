@@ -16,7 +16,6 @@ from glie.index.format import (
     Images,
     Segment,
     StoredCodes,
-    checksum,
     images_bytes,
     read_tombstones,
     record_line,
@@ -24,6 +23,7 @@ from glie.index.format import (
     tombstone_bytes,
 )
 from glie.kernels.quantize import DTYPES, Packed
+from glie.storage import checksum
 
 CODES = StoredCodes(
     Packed.of(np.array([[[1, 0], [0, -1]]], np.float32), "bf16"),

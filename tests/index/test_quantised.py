@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import glie
-import glie.index.folder as folder_module
 from glie.codec.codes import Blobs, Codes
 from glie.index import format as index_format
 from glie.index.memory import CodesInMemory, search_codes
 from glie.kernels.quantize import BITS, DTYPES, row_bytes
 from glie.pages import Queries
+from glie.storage import json_digest
 from tests.codec.networks import random_codec
 from tests.conftest import Floats, make_arrays
 
@@ -175,11 +175,11 @@ def test_a_segment_of_another_type_is_refused(tmp_path: Path) -> None:
     del body["checksum"]
     for dtype, message in (("int4", "its codes are stored in int2"), ("bf16", "stored in int2")):
         body["codec"]["dtype"] = dtype
-        path.write_text(json.dumps({**body, "checksum": folder_module._digest(body)}))
+        path.write_text(json.dumps({**body, "checksum": json_digest(body, ascii=False)}))
         with pytest.raises(glie.CorruptIndexError, match=message):
             glie.Index.open(index.path)
     body["segments"], body["codec"]["dtype"] = [], "int3"
-    path.write_text(json.dumps({**body, "checksum": folder_module._digest(body)}))
+    path.write_text(json.dumps({**body, "checksum": json_digest(body, ascii=False)}))
     with pytest.raises(glie.CorruptIndexError, match="dtype: expected one of bf16"):
         glie.Index.open(index.path)
 

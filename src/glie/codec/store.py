@@ -11,14 +11,13 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import xxhash
-
 from glie.codec.card import model_card
 from glie.codec.codec import Codec
 from glie.codec.config import CodecConfig, CodecVersionError
 from glie.codec.readout.codebook import Codebook
 from glie.codec.readout.generative import FitScores, Fitted, encoder_entry, same_encoder
 from glie.errors import CodecError, InputError, MissingExtraError
+from glie.storage import digest, digest_of, json_digest
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -53,13 +52,18 @@ def to_files(codec: Codec) -> dict[str, bytes]:
     weights = save(fitted.tensors())
     settings |= {
         "dim": fitted.dim,
-        "weights": f"{xxhash.xxh3_64_intdigest(weights):016x}",
+        "weights": digest(weights),
         "cascade": codec.cascade,
         "encoder": fitted.encoder,
         "budgets": [vars(budget) for budget in fitted.budgets],
         "notes": fitted.notes,
     }
     return {CONFIG: _checked_json(settings), WEIGHTS: weights}
+
+
+def codec_digest(codec: Codec) -> str:
+    """A digest of a codec's settings and weights."""
+    return digest_of(name.encode() + data for name, data in sorted(to_files(codec).items()))
 
 
 def from_files(files: Mapping[str, bytes], place: str) -> Codec:
@@ -76,9 +80,9 @@ def from_files(files: Mapping[str, bytes], place: str) -> Codec:
             f"{place}: a codec of version {found[1]!r}, this glie reads {VERSION}; upgrade glie"
         )
     expected = settings.pop("checksum", None)  # what is written by hand has none
-    digest = _digest({"format": FORMAT, "version": VERSION, **settings})
+    found_digest = json_digest({"format": FORMAT, "version": VERSION, **settings})
     codec = _described(settings, files, place)
-    if expected not in (None, digest):
+    if expected not in (None, found_digest):
         raise CodecError(
             f"{place}: damaged: {CONFIG} does not match its checksum; restore it, or take the key "
             "`checksum` out of it if it was changed on purpose"
@@ -101,7 +105,7 @@ def _described(settings: dict[str, Any], files: Mapping[str, bytes], place: str)
             "encoder": encoder_entry(settings.pop("encoder")),
             "notes": settings.pop("notes"),
         }
-        if weights is not None and weights != f"{xxhash.xxh3_64_intdigest(files[WEIGHTS]):016x}":
+        if weights is not None and weights != digest(files[WEIGHTS]):
             raise InputError(f"{WEIGHTS} is not the file that {CONFIG} names")
         fitted = _fitted(files[WEIGHTS], rest)
         if fitted.dim != dim or not fitted.budgets or type(cascade) is not bool:
@@ -115,18 +119,18 @@ def _described(settings: dict[str, Any], files: Mapping[str, bytes], place: str)
         raise CodecError(f"{place}: damaged: {error}") from None
 
 
-def _codebook(files: Mapping[str, bytes], digest: str, place: str) -> Codebook:
+def _codebook(files: Mapping[str, bytes], named: str, place: str) -> Codebook:
     """The codebook that a codec names: beside it, or the one that comes with glie."""
     if CODEBOOK in files:
         book = Codebook.from_bytes(files[CODEBOOK], f"{place}, {CODEBOOK}")
-    elif digest == _shipped_digest():
+    elif named == _shipped_digest():
         book = Codebook.shipped()
     else:
         raise CodecVersionError(
-            f"it reads with the codebook {digest}, which this version of glie does not carry "
+            f"it reads with the codebook {named}, which this version of glie does not carry "
             f"({_shipped_digest()}); index the documents again, or use the version that wrote it"
         )
-    if book.digest != digest:
+    if book.digest != named:
         raise InputError(f"{CODEBOOK} is not the file that {CONFIG} names")
     return book
 
@@ -279,9 +283,4 @@ def _json(settings: Mapping[str, Any]) -> bytes:
 
 
 def _checked_json(settings: Mapping[str, Any]) -> bytes:
-    return _json({**settings, "checksum": _digest(settings)})
-
-
-def _digest(settings: Mapping[str, Any]) -> str:
-    canonical = json.dumps(settings, sort_keys=True, separators=(",", ":"))
-    return f"{xxhash.xxh3_64_intdigest(canonical.encode()):016x}"
+    return _json({**settings, "checksum": json_digest(settings)})

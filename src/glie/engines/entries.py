@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import xxhash
 
 from glie.codec.codec import Codec
 from glie.codec.codes import Blobs, Codes
@@ -16,6 +15,7 @@ from glie.filters import Wanted, canonical
 from glie.index.writer import record_lines
 from glie.kernels.quantize import Packed, row_bytes
 from glie.pages import Floats
+from glie.storage import checksum, digest_of
 
 WHOLE = 2**63  # whole numbers of metadata lie between this and its negative: no engine takes others
 
@@ -34,7 +34,7 @@ def rows_of(codes: Codes, metadata: Sequence[Mapping[str, Any]] | None) -> list[
         kept = dict(entries[page])
         _check_numbers(kept, page_id)
         parts = line, code, norms.tobytes(), counts.tobytes(), residual
-        digest = xxhash.xxh3_128_hexdigest(b"".join(len(p).to_bytes(4) + p for p in parts))
+        digest = digest_of((len(part).to_bytes(4) + part for part in parts), bits=128)
         entry = Entry(
             page_id, code, norms.tolist(), counts.tolist(), residual, kept, terms_of(kept), digest
         )
@@ -80,7 +80,7 @@ def terms_for(where: Wanted) -> list[list[int]]:
 
 def _term(key: str, value: str) -> int:
     """63 bits of a digest: what every engine's whole numbers hold."""
-    return xxhash.xxh3_64_intdigest(f"{canonical(key)}:{value}".encode()) >> 1
+    return checksum(f"{canonical(key)}:{value}".encode()) >> 1
 
 
 def _direction(vectors: Floats) -> Floats:

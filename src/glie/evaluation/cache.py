@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,9 +21,8 @@ from glie.encoders.base import Encoder
 from glie.errors import DatasetError, GlieError
 from glie.evaluation.datasets import Dataset, left_out
 from glie.evaluation.encoded import Encoded, Half
-from glie.index.folder import write_durably
-from glie.index.format import checksum
 from glie.pages import Queries
+from glie.storage import digest, flush_durably, json_digest, replace_file
 
 FORMAT = "glie-vectors"
 VERSION = 1
@@ -96,7 +94,7 @@ class Journal:
             for line in lines:
                 try:
                     values = json.loads(line)
-                    if values.pop("line") != _digest(_canonical(values)):
+                    if values.pop("line") != json_digest(values):
                         break
                     entry = Entry(**values)
                     if entry.pages:
@@ -110,7 +108,7 @@ class Journal:
         if entry.pages:
             data = half.to_bytes()
             _write_file(self._place(), data)
-            entry = dataclasses.replace(entry, bytes=len(data), checksum=_digest(data))
+            entry = dataclasses.replace(entry, bytes=len(data), checksum=digest(data))
         with _disk(self.folder):
             self._write(self._line(entry), "ab")
         self.entries.append(entry)
@@ -120,13 +118,12 @@ class Journal:
 
     def _line(self, entry: Entry) -> bytes:
         values = dataclasses.asdict(entry)
-        return json.dumps({**values, "line": _digest(_canonical(values))}).encode() + b"\n"
+        return json.dumps({**values, "line": json_digest(values)}).encode() + b"\n"
 
     def _write(self, data: bytes, mode: str) -> None:
         with open(self.folder / JOURNAL, mode) as file:
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+            flush_durably(file)
 
 
 def finish(
@@ -150,12 +147,12 @@ def finish(
         "dim": with_pages[0].dim,
         "pages": [page for entry in with_pages for page in entry.pages],
         "shards": shards,
-        "queries": {"ids": queries.ids, "bytes": len(data), "checksum": _digest(data)},
+        "queries": {"ids": queries.ids, "bytes": len(data), "checksum": digest(data)},
         "relevant": dataset.relevant,
         "warnings": dataset.warnings,
         "left_out": reasons_of(journal.entries),
     }
-    body["checksum"] = _digest(_canonical(body))
+    body["checksum"] = json_digest(body)
     _write_file(folder / DESCRIPTION, json.dumps(body).encode())
     with _disk(folder):
         (folder / JOURNAL).unlink()
@@ -204,7 +201,7 @@ def _read(folder: Path, warnings: Sequence[str] | None = None) -> tuple[Encoded,
             f"{path}: version {version!r}, this glie reads {VERSION}; upgrade glie, or delete the "
             f"folder {folder} and encode the set again"
         )
-    if body.pop("checksum", None) != _digest(_canonical(body)):
+    if body.pop("checksum", None) != json_digest(body):
         raise _damaged(path, "it does not match its checksum")
     try:
         return _described(folder, body, warnings), str(body["key"])
@@ -272,13 +269,11 @@ def _described(folder: Path, body: dict[str, Any], warnings: Sequence[str] | Non
 
 def _write_file(path: Path, data: bytes) -> None:
     """Write a file that is whole as soon as it has its name."""
-    new = path.with_name(f"{path.name}.new")
     with _disk(path):
-        write_durably(new, data)
-        new.replace(path)
+        replace_file(path, data)
 
 
-def _checked_bytes(path: Path, size: int, digest: str) -> bytes:
+def _checked_bytes(path: Path, size: int, expected: str) -> bytes:
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -287,17 +282,9 @@ def _checked_bytes(path: Path, size: int, digest: str) -> bytes:
         raise DatasetError(f"{path}: cannot be read: {error.strerror}") from None
     if len(data) != size:
         raise _damaged(path, f"{len(data)} bytes, expected {size}")
-    if _digest(data) != digest:
+    if digest(data) != expected:
         raise _damaged(path, "it does not match its checksum")
     return data
-
-
-def _digest(data: bytes) -> str:
-    return f"{checksum(data):016x}"
-
-
-def _canonical(body: Mapping[str, Any]) -> bytes:
-    return json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
 
 
 def _damaged(path: Path, what: str) -> DatasetError:

@@ -11,6 +11,7 @@ import numpy as np
 
 from glie.codec.codec import RESIDUAL_SHORTLIST, SHORTLIST, Codec
 from glie.codec.codes import Codes
+from glie.codec.store import codec_digest
 from glie.errors import DatasetError, InputError
 from glie.evaluation.encoded import Encoded, check_encoder
 from glie.evaluation.fits import Codecs, facts
@@ -29,7 +30,7 @@ from glie.evaluation.methods import (
     seeded,
 )
 from glie.evaluation.plan import Plan, check_budgets, check_names, without_codewords
-from glie.evaluation.store import Result, Setting, Store, digest, fingerprint
+from glie.evaluation.store import Result, Setting, Store, fingerprint
 from glie.index.memory import CodesInMemory, search_codes, search_oracle, search_vectors
 from glie.measures import each_measure
 from glie.pages import Pages
@@ -159,7 +160,7 @@ class _Bench:
             # adapted only if something is to be measured: pages and budget decide the rest
             codec = Codec(bytes_per_page=self._bytes(setting), adapt=name == ADAPTED)
             coded = functools.cache(functools.partial(self._in_codewords, setting, codec))
-            yield from self._two_stages(asked, f"{self.key}-{digest(codec)}", coded)
+            yield from self._two_stages(asked, f"{self.key}-{codec_digest(codec)}", coded)
 
     def _in_codewords(self, setting: Setting, codec: Codec) -> _Coded:
         if codec.adapts:
@@ -181,7 +182,7 @@ class _Bench:
         if "glie-stage1" in plan.methods:
             codes = functools.partial(self._codes, fitted(codec)[0])
             settings = self._settings("glie-stage1", seed)
-            yield from self._one_stage(settings, f"{self.key}-{digest(codec)}", codes, codec)
+            yield from self._one_stage(settings, f"{self.key}-{codec_digest(codec)}", codes, codec)
         for setting in self._settings("glie", seed):
             both = [method for method in ("glie", ORACLE) if method in plan.methods]
             yield from self._regenerated(codec, setting, both, [SHORTLIST])
@@ -225,7 +226,7 @@ class _Bench:
             for method in methods
             for length in shortlists
         ]
-        yield from self._two_stages(asked, f"{self.key}-{digest(codec)}", coded)
+        yield from self._two_stages(asked, f"{self.key}-{codec_digest(codec)}", coded)
 
     def _one_stage(
         self,

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import xxhash
 
 from glie.codec.codec import Codec
 from glie.codec.readout.codebook import Codebook
@@ -18,6 +17,7 @@ from glie.evaluation.encoded import Encoded, check_encoder
 from glie.evaluation.plan import Plan, check_others, recipe_for
 from glie.evaluation.store import Store, fingerprint
 from glie.pages import Pages, Queries
+from glie.storage import digest
 from glie.training.fit import FitStep, fit
 
 RESIDUAL_VECTORS = 500_000  # before pooling; centroids are fitted on no more
@@ -70,7 +70,7 @@ class Codecs:
             recipe = dataclasses.replace(recipe, width=capacity[0], depth=capacity[1])
         sources = self.sources(encoded)
         decides = [[fingerprint(source) for source in sources], dataclasses.asdict(recipe)]
-        key = xxhash.xxh3_64_hexdigest(json.dumps([*decides, sorted(budgets), share]).encode())
+        key = digest(json.dumps([*decides, sorted(budgets), share]).encode())
         title = "+".join(source.name for source in sources)
 
         def show(step: FitStep) -> None:
@@ -95,7 +95,7 @@ class Codecs:
     def residual_key(self, encoded: Encoded, bytes_per_page: int, seed: int) -> str:
         """What decides a residual code."""
         decides = [fingerprint(source) for source in self.sources(encoded)]
-        return xxhash.xxh3_64_hexdigest(json.dumps([decides, bytes_per_page, seed]).encode())
+        return digest(json.dumps([decides, bytes_per_page, seed]).encode())
 
     def residual_code(self, encoded: Encoded, bytes_per_page: int, seed: int) -> ResidualCode:
         """Centroids of the pages that a codec would be fitted on, pooled for a budget."""

@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import xxhash
 
 from glie.codec.anchors import anchor
 from glie.codec.codes import Codes
@@ -36,6 +35,7 @@ from glie.evaluation.baselines import merge, merge_labels
 from glie.evaluation.datasets import Dataset, Picture, left_out
 from glie.evaluation.encoded import Encoded
 from glie.pages import Floats, Pages
+from glie.storage import digest
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -386,4 +386,4 @@ def _with_adapter(model: Any, folder: Path) -> tuple[Any, dict[str, Any]]:
 def _revision(model: Any) -> str:
     """Tells models apart by their last layer, which no adapter of ours changes."""
     last = model.get_submodule("embedding_proj_layer").weight.detach().float().cpu().numpy()
-    return f"{xxhash.xxh3_64_intdigest(last.tobytes()):016x}"
+    return digest(last.tobytes())

@@ -11,18 +11,18 @@ import dataclasses
 import importlib.metadata
 import json
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
-import xxhash
 
 from glie.codec.codec import Codec
 from glie.errors import InputError
 from glie.evaluation.encoded import Encoded
 from glie.geometry import CorpusGeometry
 from glie.search.results import Ranking
+from glie.storage import digest_of, replace_file
 
 FORMAT = 1  # of kept results; another number, and all is measured again
 
@@ -167,34 +167,22 @@ def fingerprint(encoded: Encoded) -> str:
     measured by another is measured again."""
     known = _fingerprints.get(encoded)
     if known is None:
-        seen = xxhash.xxh3_64()
-        of = [
-            FORMAT,
-            importlib.metadata.version("glie"),
-            encoded.encoder,
-            encoded.page_ids,
-            encoded.relevant,
-        ]
-        seen.update(json.dumps([*of, encoded.queries.ids]).encode())
-        for array in (encoded.lengths, encoded.queries.offsets, encoded.queries.vectors):
-            seen.update(np.ascontiguousarray(array).tobytes())
-        for block in encoded.blocks():
-            seen.update(block.vectors.tobytes())
-        known = _fingerprints[encoded] = seen.hexdigest()
+        known = _fingerprints[encoded] = digest_of(_parts(encoded))
     return known
 
 
+def _parts(encoded: Encoded) -> Iterator[bytes]:
+    """What is digested of a set, one block of pages at a time."""
+    version = importlib.metadata.version("glie")
+    judged = [encoded.encoder, encoded.page_ids, encoded.relevant, encoded.queries.ids]
+    yield json.dumps([FORMAT, version, *judged]).encode()
+    for array in (encoded.lengths, encoded.queries.offsets, encoded.queries.vectors):
+        yield np.ascontiguousarray(array).tobytes()
+    for block in encoded.blocks():
+        yield block.vectors.tobytes()
+
+
 _fingerprints: weakref.WeakKeyDictionary[Encoded, str] = weakref.WeakKeyDictionary()
-
-
-def digest(codec: Codec) -> str:
-    """A digest of a codec's weights and settings."""
-    from glie.codec.store import to_files
-
-    seen = xxhash.xxh3_64()
-    for name, data in sorted(to_files(codec).items()):
-        seen.update(name.encode() + bytes(data))
-    return seen.hexdigest()
 
 
 def filename(name: str) -> str:
@@ -214,9 +202,7 @@ def _read(file: Path, key: str, kind: type[Kept]) -> Kept | None:
 def _write(file: Path, text: str) -> None:
     """Whole or not at all: a new file takes the place of the old."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    new = file.with_name(f"{file.name}.new")
-    new.write_text(text, encoding="utf-8")
-    new.replace(file)
+    replace_file(file, text.encode())
 
 
 def trec_run(queries: Sequence[str], pages: Sequence[str], found: Ranking, name: str) -> str:

@@ -10,8 +10,9 @@ import numpy as np
 from glie.candidates.ivf_pq import Floats, IvfPq, sample_for
 from glie.codec.codes import Rows
 from glie.index.folder import CandidatesEntry, Folder, SegmentEntry
-from glie.index.format import Segment, checksum, pq_bytes
+from glie.index.format import Segment, pq_bytes
 from glie.kernels.pq import PQCodes
+from glie.storage import checksum
 
 CANDIDATE_PAGES = 20_000  # fewer are scanned in about ten milliseconds
 REFIT = (

@@ -36,7 +36,8 @@ from glie.errors import (
     InputError,
     LockedError,
 )
-from glie.index.format import VERSION, OtherVersionError, checksum, damaged
+from glie.index.format import VERSION, OtherVersionError, damaged
+from glie.storage import digest_of, json_digest, sync, write_durably
 
 MANIFEST = "manifest.json"
 COPY = "manifest.copy"  # of the manifest, for a repair: it alone says what the files are
@@ -97,7 +98,9 @@ class Manifest:
             body |= {"version": WITH_CANDIDATES, CANDIDATES_KEY: candidates}
             for entry, number in zip(body["segments"], pq_codes, strict=True):
                 entry[PQ_KEY] = number
-        return json.dumps({**body, "checksum": _digest(body)}, indent=1, ensure_ascii=False)
+        return json.dumps(
+            {**body, "checksum": json_digest(body, ascii=False)}, indent=1, ensure_ascii=False
+        )
 
     @classmethod
     def read(cls, folder: Path, file: str = MANIFEST) -> Manifest:
@@ -129,7 +132,7 @@ class Manifest:
                 f"{WITH_CANDIDATES}; upgrade glie"
             )
         try:
-            if found != _digest({"format": name, "version": version, **body}):
+            if found != json_digest({"format": name, "version": version, **body}, ascii=False):
                 raise damaged(path, "it does not match its checksum")
             segments = tuple(_segment(entry) for entry in body.pop("segments"))
             candidates = body.pop(CANDIDATES_KEY, None)
@@ -174,15 +177,10 @@ def _segment(entry: Mapping[str, Any]) -> SegmentEntry:
     return SegmentEntry(**{"pq_codes" if k == PQ_KEY else k: v for k, v in entry.items()})
 
 
-def _digest(body: Mapping[str, Any]) -> str:
-    canonical = json.dumps(body, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    return f"{checksum(canonical.encode()):016x}"
-
-
 def _codec_digest(files: Mapping[str, bytes]) -> str:
     """Of the settings and then the other files, end to end."""
     names = sorted(files, key=lambda name: (name != CONFIG, name))
-    return f"{checksum(b''.join(files[name] for name in names)):016x}"
+    return digest_of(files[name] for name in names)
 
 
 class Folder:
@@ -249,13 +247,13 @@ class Folder:
     def codec(self, manifest: Manifest) -> Codec:
         """The codec of the index: settings in the manifest and, of a fitted one, two files."""
         settings = dict(manifest.codec)
-        digest = settings.pop("fitted", None)
+        named = settings.pop("fitted", None)
         try:
-            if digest is None:
+            if named is None:
                 return from_settings(settings, str(self.path))
             folder = self.path / CODEC
             files = read_files(folder)
-            if digest != _codec_digest(files):
+            if named != _codec_digest(files):
                 raise damaged(folder, "it is not the codec that the manifest names")
             return from_files(files, str(folder))
         except OSError as error:
@@ -391,35 +389,3 @@ def _size(folder: Path) -> int:
         with contextlib.suppress(FileNotFoundError):  # a writer may remove it meanwhile
             total += path.stat().st_size if path.is_file() else 0
     return total
-
-
-def write_durably(path: Path, data: bytes) -> None:
-    """Write a file and wait until it is on disk."""
-    with open(path, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def rename_durably(path: Path, place: Path) -> None:
-    """Put a file in its place, over what is there, and wait until that is on disk."""
-    path.replace(place)
-    sync(place.parent)
-
-
-def make_durably(folder: Path) -> None:
-    """Make a folder, unless it is there, and wait until that is on disk."""
-    if not folder.is_dir():
-        folder.mkdir()
-        sync(folder.parent)
-
-
-def sync(folder: Path) -> None:
-    """Make the folder's entries durable, where the system can."""
-    if os.name == "nt":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import xxhash
 
 from glie.codec.codes import Blobs, Codes
 from glie.codec.sizes import count_bytes, counts_of, norm_bytes, norms_of
@@ -24,6 +23,7 @@ from glie.errors import CorruptIndexError, IndexFolderError, InputError
 from glie.kernels.pq import PARTS, PostingLists, PQCodes, posting_lists
 from glie.kernels.quantize import BFLOAT16, Packed, row_bytes
 from glie.pages import MAX_ID
+from glie.storage import checksum
 
 VERSION = 1  # of all files but some segments and some manifests, pictures and tombstones
 OF_A_SEGMENT = 2  # of pictures and tombstones that say of which segment they are
@@ -128,11 +128,6 @@ class StoredCodes(NamedTuple):
     @property
     def bytes(self) -> int:
         return sum(section.nbytes for section in self.sections.values())
-
-
-def checksum(data: Any) -> int:
-    """XXH3, 64 bits, of anything with a buffer."""
-    return xxhash.xxh3_64_intdigest(data)
 
 
 def record_line(page_id: str, metadata: dict[str, Any]) -> bytes:

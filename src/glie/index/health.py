@@ -34,8 +34,6 @@ from glie.index.folder import (
     Folder,
     Manifest,
     SegmentEntry,
-    make_durably,
-    sync,
 )
 from glie.index.format import Images, OtherVersionError, Segment, damaged, map_file
 from glie.index.snapshot import (
@@ -47,6 +45,7 @@ from glie.index.snapshot import (
     read_ivf_pq,
 )
 from glie.index.writer import PAGES_PER_STEP, SegmentWriter
+from glie.storage import make_durably, sync
 
 Mask = npt.NDArray[np.bool_]
 

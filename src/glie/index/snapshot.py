@@ -22,7 +22,6 @@ from glie.index.format import (
     PQFile,
     Segment,
     StoredCodes,
-    checksum,
     damaged,
     map_file,
     read_tombstones,
@@ -31,6 +30,7 @@ from glie.kernels.pq import PostingLists, PQCodes, posting_lists
 from glie.kernels.quantize import BFLOAT16
 from glie.search.page_cache import PageCache
 from glie.search.two_stage import CandidateBlock, CodeBlock
+from glie.storage import checksum
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xxhash
 
 from glie.codec.codec import Codec
-from glie.codec.store import to_files
+from glie.codec.store import codec_digest
 from glie.documents import picture_text
 from glie.encoders.base import Encoder, Floats, reads
 from glie.errors import EncoderError, InputError, MissingExtraError
 from glie.index.index import Batch, Index
 from glie.pages import Pages, Queries, to_numpy
+from glie.storage import digest_of
 
 try:
     import mteb
@@ -94,7 +94,7 @@ class GlieSearch:
         kept: dict[str, Any] = {"k": config.k, "dtype": config.dtype}
         if config.bytes_per_page:
             kept = {"bytes_per_page": config.bytes_per_page}
-        added = {"glie_codec": _codec_digest(self.codec), **kept, **self._how}
+        added = {"glie_codec": codec_digest(self.codec), **kept, **self._how}
         return meta.model_copy(
             update={
                 "experiment_kwargs": {
@@ -210,14 +210,18 @@ class GlieSearch:
     def _name_for(self, corpus: Dataset, task: str) -> str:
         """A name for the index of a corpus, that all which decides its contents goes into: the
         bytes of the corpus, the task (models may be prompted by it), the model and the codec."""
-        meta, digest = self.model.mteb_model_meta, xxhash.xxh3_128()
-        made_by = meta.model_name_with_experiment, meta.revision, _codec_digest(self.codec)
+        digest = digest_of(self._parts(corpus, task), bits=128)
+        return re.sub(r"[^\w.-]+", "_", task) + "-" + digest[:16]
+
+    def _parts(self, corpus: Dataset, task: str) -> Iterator[Any]:
+        """What decides the contents of an index, a thousand rows of the corpus at a time."""
+        meta = self.model.mteb_model_meta
+        made_by = meta.model_name_with_experiment, meta.revision, codec_digest(self.codec)
         for part in (task, *made_by, self._only_mine, self._normalize):
-            digest.update(f"{part}\n".encode())
+            yield f"{part}\n".encode()
         for table in corpus.with_format("arrow").iter(1000):
             for batch in table.combine_chunks().to_batches():
-                digest.update(batch.serialize())
-        return re.sub(r"[^\w.-]+", "_", task) + "-" + digest.hexdigest()[:16]
+                yield batch.serialize()
 
 
 class _GlieModel:
@@ -277,13 +281,6 @@ def _encoding_of(model: Any) -> Any:
     """What encodes, of a model of mteb. Those of many vectors hide it, since what it gives is no
     array of one shape; those that only search or score pairs have none."""
     return getattr(model, "encode", None) or getattr(model, "_encode", None)
-
-
-def _codec_digest(codec: Codec) -> str:
-    digest = xxhash.xxh3_64()
-    for name, data in sorted(to_files(codec).items()):
-        digest.update(name.encode() + data)
-    return digest.hexdigest()
 
 
 def descending(scores: Iterable[float]) -> list[float]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import secrets
 import shutil
 import threading
@@ -19,11 +18,11 @@ from typing import BinaryIO, NamedTuple
 
 from glie.documents import FoundDocument, count_pages
 from glie.errors import DocumentError, IndexFolderError, InputError, LockedError
-from glie.index.folder import make_durably, rename_durably
 from glie.index.index import Index
 from glie.ingest import Step, file_digest, ingest, known_documents
 from glie.server.library import Library
 from glie.server.names import numbered, safe_name
+from glie.storage import flush_durably, make_durably, rename_durably
 from glie.wording import count
 
 ARRIVING = ".arriving-"  # begins the names of files that are not there yet
@@ -109,8 +108,7 @@ class Uploads:
         try:
             with open(arriving, "xb") as file:
                 shutil.copyfileobj(sent.file, file)
-                file.flush()
-                os.fsync(file.fileno())
+                flush_durably(file)
             if arriving.stat().st_size == 0:
                 raise DocumentError(f"{name}: the file is empty")
             pages = count_pages(FoundDocument(name, arriving))

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import xxhash
 
 from glie.codec.codes import Codes
 from glie.codec.readout.generative import encoder_entry
@@ -26,6 +25,7 @@ from glie.kernels.kmeans import kmeans
 from glie.kernels.quantize import pack, row_bytes, unpack
 from glie.kernels.residual import nearest_codewords
 from glie.pages import Pages
+from glie.storage import digest
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -91,7 +91,7 @@ class Codebook:
     @functools.cached_property
     def digest(self) -> str:
         """Names the codebook by its content."""
-        return f"{xxhash.xxh3_64_intdigest(self.to_bytes()):016x}"
+        return digest(self.to_bytes())
 
     def to_bytes(self) -> bytes:
         """A safetensors file; what is not a tensor stands in its metadata."""
