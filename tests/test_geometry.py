@@ -27,6 +27,7 @@ from glie.geometry import (
     twonn,
     uniform_control,
 )
+from glie.progress import Progress
 from tests.conftest import unit
 
 Points = npt.NDArray[np.float64]
@@ -227,9 +228,13 @@ def test_large_corpora_are_sampled() -> None:
 
 
 def test_progress_is_said() -> None:
-    said: list[str] = []
+    said: list[Progress] = []
     measure({"a": three_corpora()["small"]}, progress=said.append)
-    assert said == ["a: reading", "a: page 1 of 2", "a: page 2 of 2"]
+    assert [str(progress) for progress in said] == [
+        "reading a",
+        "1 of 2 pages of a measured",
+        "2 of 2 pages of a measured",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "renamed": set(),
     "wording": set(),
+    "progress": set(),
     "storage": set(),
     "filters": {"errors"},
     "pages": {"errors"},
@@ -81,7 +82,7 @@ def test_rooms_use_only_what_lies_below_them() -> None:
         room = path.relative_to(SOURCE).parts[0].removesuffix(".py")
         if room == "__init__":
             continue
-        allowed = ROOMS[room] | {room}
+        allowed = ROOMS[room] | {room, "progress"}  # any long task may tell how far it is
         assert imported(path) <= allowed, path
 
 

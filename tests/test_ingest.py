@@ -15,7 +15,7 @@ import glie.index.index as index_module
 import glie.ingest as ingest_module
 from glie.cli.indexes import ocr_hint
 from glie.encoders.base import Floats
-from glie.ingest import Report, Step, ingest, pages_of
+from glie.ingest import IngestProgress, Report, ingest, pages_of
 from tests.documents.test_documents import bad_files, make_pdf, picture
 
 
@@ -56,7 +56,7 @@ def ask(index: glie.Index, text: str) -> str:
 
 
 def test_indexes_a_folder(empty: glie.Index, folder: Path) -> None:
-    steps: list[Step] = []
+    steps: list[IngestProgress] = []
     report = ingest(empty, WordEncoder(), [folder], progress=steps.append)
     assert (report.documents_added, report.pages_added, report.problems) == (3, 4, [])
     assert empty.ids == ["a.pdf#1", "a.pdf#2", "c.md#1", "sub/b.pdf#1"]
@@ -66,8 +66,9 @@ def test_indexes_a_folder(empty: glie.Index, folder: Path) -> None:
     assert metadata["document"] == "a.pdf"
     assert metadata["page"] == 2
     assert metadata["path"] == str((folder / "a.pdf").resolve())
-    assert steps[-1] == Step("sub/b.pdf", 3, 3, 4, 4)
-    assert (steps[0].pages, steps[1].pages) == (6, 4)  # two pages a document, then fewer
+    assert steps[-1] == IngestProgress.of("sub/b.pdf", 3, 3, 4, 4)
+    assert str(steps[0]) == "0 of about 6 pages"  # two pages a document, then fewer
+    assert [str(steps[1]), str(steps[-1])] == ["0 of about 4 pages", "4 of 4 pages"]
 
 
 def test_a_codebook_is_made_of_more_than_the_first_commit_would_hold(
@@ -82,7 +83,7 @@ def test_a_codebook_is_made_of_more_than_the_first_commit_would_hold(
     index = glie.Index.create(tmp_path / "x", glie.Codec(bytes_per_page=400), encoder=encoder)
     sizes = []
 
-    def show(step: Step) -> None:
+    def show(step: IngestProgress) -> None:
         sizes.append(len(index))
 
     ingest(index, WordEncoder(), [tmp_path / "docs"], progress=show)
@@ -171,7 +172,7 @@ def test_several_commits_on_the_way(
         make_pdf(tmp_path / "many" / f"{i}.pdf", [f"page {i}", f"other {i}"])
     committed: list[int] = []
 
-    def watch(step: Step) -> None:
+    def watch(step: IngestProgress) -> None:
         committed.append(len(glie.Index.open(empty.path)))
 
     report = ingest(empty, WordEncoder(), [tmp_path / "many"], progress=watch)

@@ -12,6 +12,7 @@ import pytest
 import glie
 from glie.evaluation import Encoded, encode, sample
 from glie.evaluation.datasets import Dataset
+from glie.progress import Progress
 from tests.conftest import Floats, make_arrays
 from tests.documents.test_documents import make_pdf
 from tests.evaluation.test_evaluation import write_set
@@ -23,11 +24,11 @@ def made_pages(count: int) -> glie.Pages:
 
 def test_a_row_a_budget() -> None:
     pages = made_pages(60)
-    said: list[str] = []
+    said: list[Progress] = []
     rows = glie.plan(pages, [150, 520], encoder="minilm", progress=said.append)
     assert rows == glie.plan(pages, [150, 520], encoder={"name": "minilm", "revision": None})
     assert [row.budget for row in rows] == [150, 520, None]
-    assert said[-1] == "520 bytes a page"
+    assert str(said[-1]) == "1 of 2 budgets measured"
     for row in rows[:2]:
         assert row.budget is not None
         config = glie.Codec(bytes_per_page=row.budget).for_pages(pages).config

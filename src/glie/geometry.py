@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, Self
 
@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from glie.errors import InputError, VectorError
 from glie.pages import checked_block
+from glie.progress import OnProgress, Progress, ignore
 
 Points = npt.NDArray[np.float64]
 Seed = int | Sequence[int] | np.random.Generator
@@ -185,7 +186,7 @@ def measure(
     corpora: Mapping[str, Iterable[tuple[str, Any]]],
     seed: int = 0,
     most_pages: int = MOST_PAGES,
-    progress: Callable[[str], None] = lambda what: None,
+    progress: OnProgress = ignore,
 ) -> list[CorpusGeometry]:
     """Measure the pages of each corpus: an iterable of page ids and (n, D) arrays.
 
@@ -198,14 +199,14 @@ def measure(
             raise InputError(f"{what}: {expected}, found {value!r}")
     measured = []
     for name, pages in corpora.items():
-        progress(f"{name}: reading")
+        progress(Progress(f"reading {name}"))
         found, drawn = drawn_from(pages, most_pages, np.random.default_rng(seed))
         if not drawn:
             raise InputError(f"corpus {name!r}: no pages; expected at least one")
         results: list[PageGeometry] = []
         for page_id, vectors in drawn:
-            progress(f"{name}: page {len(results) + 1} of {len(drawn)}")
             results.append(measure_page(page_id, vectors, seed))
+            progress(Progress(f"pages of {name} measured", len(results), len(drawn)))
         measured.append(CorpusGeometry(name, found, tuple(results)))
     return measured
 

@@ -31,6 +31,7 @@ from glie.errors import (
 )
 from glie.index.index import FIRST_PAGES, Batch, Index
 from glie.pages import Pages
+from glie.progress import Progress, ignore
 
 PAGES_PER_COMMIT = 64  # an interruption loses about so many pages of work, or one document
 PAGES_PER_ENCODE = 16  # few enough that progress moves
@@ -79,22 +80,38 @@ class KnownDocument:
 
 
 @dataclasses.dataclass(frozen=True)
-class Step:
-    """Where an ingestion is."""
+class IngestProgress(Progress):
+    """Pages stored. Their total is an estimate until every document is read."""
 
-    document: str  # the last that was read
+    _: dataclasses.KW_ONLY
+    document: str  # the last one read
     documents_read: int
     documents: int
-    pages_done: int
-    pages_read: int  # that need to be done
+
+    @classmethod
+    def of(
+        cls, document: str, documents_read: int, documents: int, pages_done: int, pages_read: int
+    ) -> IngestProgress:
+        """Estimate the total from the pages of the documents read so far."""
+        total = round(pages_read * documents / max(documents_read, 1))
+        return cls(
+            "pages",
+            pages_done,
+            total,
+            document=document,
+            documents_read=documents_read,
+            documents=documents,
+        )
 
     @property
-    def pages(self) -> int:
-        """How many pages there will be, judging by the documents read so far."""
-        return round(self.pages_read * self.documents / max(self.documents_read, 1))
+    def estimated(self) -> bool:
+        return self.documents_read < self.documents
+
+    def __str__(self) -> str:
+        return f"{self.done:,} of {'about ' if self.estimated else ''}{self.total:,} pages"
 
 
-Progress = Callable[[Step], None]
+OnIngestProgress = Callable[[IngestProgress], None]
 
 
 class Reading(NamedTuple):
@@ -131,7 +148,7 @@ def ingest(
     *,
     keep_images: bool = False,
     ocr: bool = True,
-    progress: Progress = lambda step: None,
+    progress: OnIngestProgress = ignore,
 ) -> Report:
     """Read, encode and add the documents that are new or have changed, a few hundred pages a
     commit. A file that cannot be read is reported, and the rest is indexed."""
@@ -152,7 +169,7 @@ def store_documents(
     found: Sequence[FoundDocument],
     known: Mapping[str, KnownDocument],
     reading: Reading,
-    progress: Progress = lambda step: None,
+    progress: OnIngestProgress = ignore,
     *,
     once: bool = False,
 ) -> Stored:
@@ -170,7 +187,7 @@ def store_documents(
             names.append(document.name)
             waiting.append(ready)
             pages_read += len(ready.pages)
-        step = Step(document.name, read, len(found), report.pages_added, pages_read)
+        step = IngestProgress.of(document.name, read, len(found), report.pages_added, pages_read)
         progress(step)
         enough = sum(len(r.pages) for r in waiting) >= _pages_per_commit(index)
         if read == len(found) or enough:
@@ -392,8 +409,8 @@ def _store(
     documents: Sequence[_Ready],
     report: Report,
     keep_images: bool,
-    step: Step,
-    progress: Progress,
+    step: IngestProgress,
+    progress: OnIngestProgress,
 ) -> None:
     """Encode and add a few documents in one commit."""
     pages = [(page, document) for document in documents for page in document.pages]
@@ -424,7 +441,7 @@ def _store(
                 [_metadata(page, document) for page, document, _ in kept],
                 [_picture(page, report) for page, *_ in kept] if keep_images else None,
             )
-            progress(dataclasses.replace(step, pages_done=step.pages_done + at + len(part)))
+            progress(dataclasses.replace(step, done=step.done + at + len(part)))
 
     if pages or replaced:
         index.add(batches(), replacing=replaced)

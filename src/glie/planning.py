@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from glie.errors import InputError
 from glie.index.index import Index
 from glie.kernels.maxsim import maxsim
 from glie.pages import Pages, Queries
+from glie.progress import OnProgress, Progress, ignore
 from glie.renamed import renamed
 from glie.search.two_stage import best_first
 
@@ -62,7 +63,7 @@ def plan(
     encoder: Mapping[str, Any] | str | None = None,
     codec: Codec | None = None,
     seed: int = 0,
-    progress: Callable[[str], None] = lambda what: None,
+    progress: OnProgress = ignore,
 ) -> list[Planned]:
     """What pages would take and keep in so many bytes each, and uncompressed: a row a budget.
     `encoder` names what made the vectors. Where glie's codebook does not fit them, one is made of
@@ -77,12 +78,12 @@ def plan(
         pages = Pages([pages[int(row)] for row in drawn], [pages.ids[row] for row in drawn])
     questions = _questions(pages, rng)
     exact = _exact(pages, questions, progress)
-    rows = []
+    rows: list[Planned] = []
     for budget, chosen in zip(budgets, codecs, strict=True):
-        progress(f"{budget:,} bytes a page")
+        progress(Progress("budgets measured", len(rows), len(budgets)))
         rows.append(_measured(pages, questions, exact, chosen, entry, budget))
     if codec is not None:
-        progress("the codec given")
+        progress(Progress("measuring the codec given"))
         rows.append(_measured(pages, questions, exact, codec, entry, None))
     whole = 2 * pages.vectors.size / len(pages)
     return [*rows, Planned(None, whole, None, "bf16", 0, 1.0, 1.0, 0.0)]
@@ -100,11 +101,11 @@ def _questions(pages: Pages, rng: np.random.Generator) -> Queries:
     return Queries(asked, normalize=True)
 
 
-def _exact(pages: Pages, questions: Queries, progress: Callable[[str], None]) -> Floats:
+def _exact(pages: Pages, questions: Queries, progress: OnProgress) -> Floats:
     """The score of every question and page over all vectors."""
     scores = []
     for at in range(0, len(questions), 10):
-        progress(f"all vectors, question {at} of {len(questions)}")
+        progress(Progress("questions scored over all vectors", at, len(questions)))
         some = questions.slice(at, min(at + 10, len(questions)))
         rows = pages.offsets[:-1], pages.offsets[1:]
         scores.append(maxsim(some.vectors, some.offsets, pages.vectors, *rows))

@@ -602,7 +602,7 @@ def test_fit_without_questions(run: Run, documents: Path) -> None:
     assert done.code == 0
     assert "made of page vectors" in done.out
     assert "on 5 questions held out" in done.out
-    assert "step 4 of 4" in done.err  # progress, where nobody watches
+    assert "4 of 4 steps" in done.err  # progress, where nobody watches
     assert glie.Codec.load("my.codec").k == 4
 
 

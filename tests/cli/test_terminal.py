@@ -9,27 +9,24 @@ import rich.console
 
 from glie.cli import terminal
 from glie.cli.terminal import Pace, status_line
+from glie.progress import Progress
 
 
-def test_a_pace_is_told_of_lines_that_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pace_of_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr("time.perf_counter", lambda: now)
     pace = Pace()
-    pace.note("loading")
-    assert (pace.total, pace.told) == (None, "")
-    pace.note("a set: encoding pages, 16 of 1,016")
-    assert (pace.done, pace.total, pace.told) == (16, 1016, "")  # nothing is known yet
+    assert pace.note(Progress("loading")) == ""
+    assert pace.note(Progress("pages encoded", 16, 1016)) == ""  # one count is not a rate
     now += 10
-    pace.note("a set: encoding pages, 36 of 1,016")
-    assert pace.told == "2.0 a second, 8:10 left"
+    assert pace.note(Progress("pages encoded", 36, 1016)) == "2.0 a second, 8:10 left"
     now += 5
-    pace.note("a set: page 1 of 200")  # something else begins
-    assert (pace.done, pace.told) == (1, "")
+    assert pace.note(Progress("pages measured", 1, 200)) == ""  # another task
     now += 1
-    pace.note("a set: page 11 of 200")
-    assert pace.told == "10.0 a second, 0:19 left"
-    pace.note("searching")
-    assert (pace.total, pace.told) == (None, "")
+    assert pace.note(Progress("pages measured", 11, 200)) == "10.0 a second, 0:19 left"
+    assert pace.note(Progress("searching")) == ""
+    now += 1
+    assert pace.note(Progress("pages measured", 12, 200)) == ""
 
 
 def test_a_bar_where_someone_watches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,7 +35,7 @@ def test_a_bar_where_someone_watches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(terminal, "errors", screen)
     with status_line("shrinking [b]") as say:
         for done in (10, 20):
-            say(f"{done} of 40 pages")
+            say(Progress("pages", done, 40))
     for part in ("shrinking [b]", "20 of 40 pages", "━━━", "a second", "left"):
         assert part in shown.getvalue()
 
@@ -48,8 +45,8 @@ def test_a_line_now_and_then_where_it_is_kept(
 ) -> None:
     monkeypatch.setattr(terminal, "SECONDS_BETWEEN_LINES", -1)
     with status_line("shrinking") as say:
-        say("10 of 40 pages")
-        say("20 of 40 pages")
+        say(Progress("pages", 10, 40))
+        say(Progress("pages", 20, 40))
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "10 of 40 pages"
     assert lines[1].startswith("20 of 40 pages, ")

@@ -16,6 +16,7 @@ from glie.codec import shrink
 from glie.codec.readout.codebook import Codebook, fit_codebook, residuals
 from glie.codec.readout.residual import read_residual_codes, reconstructed, residual_codes
 from glie.codec.shrink import merged, shrunk, smaller
+from glie.progress import Progress
 from tests.codec.networks import random_codec
 from tests.conftest import Floats, make_arrays, unit
 
@@ -226,10 +227,10 @@ def test_an_index_of_the_same_pages(tmp_path: Path, codec: glie.Codec, bytes_per
     index.add(pages, metadata, images=[b"x" * 9 if i % 7 == 0 else None for i in range(count)])
     index.delete(["a.pdf#5"])
     before = {path: path.read_bytes() for path in index.path.rglob("*") if path.is_file()}
-    said: list[str] = []
+    said: list[Progress] = []
     made = index.shrunk(tmp_path / "y", bytes_per_page=bytes_per_page, progress=said.append)
     assert {path: path.read_bytes() for path in index.path.rglob("*") if path.is_file()} == before
-    assert said[-1] == "299 of 299 pages"
+    assert said[-1] == Progress("pages", 299, 299)
     facts = made.info()
     assert facts.lean_bytes / facts.pages <= bytes_per_page
     assert facts.lean_bytes < index.info().lean_bytes
@@ -283,7 +284,7 @@ def test_nothing_is_left_of_what_was_not_finished(tmp_path: Path) -> None:
     index = glie.Index.create(tmp_path / "x", budget(SMALL))
     index.add(wide_pages(100))
 
-    def interrupt(_: str) -> None:
+    def interrupt(_: Progress) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

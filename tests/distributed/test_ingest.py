@@ -23,7 +23,7 @@ from glie.distributed import ingest as on_ray
 from glie.distributed.ingest import first_shard, ingest_on_ray, take_unfinished
 from glie.engines import Collection
 from glie.errors import DocumentError
-from glie.ingest import Reading, Report, Step, ingest
+from glie.ingest import IngestProgress, Reading, Report, ingest
 from tests.cli.test_cli import Run, run  # noqa: F401
 from tests.conftest import Floats, unit
 from tests.test_docs import run_examples
@@ -112,7 +112,7 @@ def test_a_worker_that_is_killed_loses_and_doubles_nothing(
     cluster: Any, tmp_path: Path, reports: Path, expected: glie.Index
 ) -> None:
     index, fuse = make_index(tmp_path / "my.glie"), tmp_path / "fuse"
-    steps: list[Step] = []
+    steps: list[IngestProgress] = []
     report = on_two(index, reports, fuse, progress=steps.append)
     assert fuse.exists()  # it did die
     assert report.documents_added == DOCUMENTS
@@ -122,7 +122,7 @@ def test_a_worker_that_is_killed_loses_and_doubles_nothing(
     index.verify()
     assert not (tmp_path / "shards").exists()
     assert steps[-1].documents_read == steps[-1].documents == DOCUMENTS
-    assert steps[-1].pages_done == len(index)
+    assert steps[-1].done == len(index)
     # one has changed, one has come, one is empty now, one is gone, and the rest is as it was
     (reports / "0.txt").write_text("another text")
     (reports / "new.txt").write_text("one more")

@@ -15,6 +15,7 @@ from glie.engines import Collection, Engine, exporting
 from glie.engines.base import Restriction
 from glie.kernels.maxsim import maxsim
 from glie.pages import Queries
+from glie.progress import Progress
 from tests.codec.networks import random_codec
 from tests.conftest import Floats, make_arrays
 
@@ -252,7 +253,7 @@ def test_an_interrupted_export_goes_on(
     monkeypatch.setattr(exporting, "PAGES_PER_STEP", 12)
     seen: list[int] = []
 
-    def stop(step: exporting.ExportStep) -> None:
+    def stop(step: Progress) -> None:
         seen.append(step.done)
         if step.done > 20:
             raise KeyboardInterrupt

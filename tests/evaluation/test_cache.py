@@ -15,6 +15,7 @@ import pytest
 import glie
 from glie.evaluation import Dataset, Encoded, encode, encoding, joined, load, read_corpora
 from glie.evaluation.encoded import Half
+from glie.progress import Progress
 from glie.storage import json_digest
 from tests.conftest import Floats, unit
 from tests.documents.test_documents import picture
@@ -253,8 +254,8 @@ def test_two_runs_at_once(tmp_path: Path) -> None:
     entered.wait(10)
     said: list[str] = []
 
-    def saying(what: str) -> None:
-        said.append(what)
+    def saying(what: Progress) -> None:
+        said.append(str(what))
         release.set()
 
     encoder = Counting()

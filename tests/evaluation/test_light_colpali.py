@@ -25,7 +25,7 @@ from glie.evaluation.light_colpali import (
     FineTuning,
     LightColPali,
     Pair,
-    TuneStep,
+    TuneProgress,
     _loss,
     _with_lora,
     fine_tune,
@@ -175,12 +175,12 @@ def test_a_few_steps_lower_the_loss(folder: Path, pairs: list[Pair]) -> None:
     before_scores = scores_of(encoder, pairs)
     with torch.inference_mode():
         before = float(_loss(encoder, pairs, set(pairs), K))
-    seen: list[TuneStep] = []
+    seen: list[TuneProgress] = []
     losses = fine_tune(encoder, pairs, K, FAST, progress=seen.append)
     with torch.inference_mode():
         after = float(_loss(encoder, pairs, set(pairs), K))
     assert after < 0.7 * before
-    assert [step.step for step in seen] == list(range(1, 13))
+    assert [step.done for step in seen] == list(range(1, 13))
     assert [step.loss for step in seen] == losses
     assert encoder.k == K
     assert encoder.notes["steps"] == 12
@@ -276,8 +276,8 @@ def test_the_same_seed_gives_the_same_weights(colpali: Path, pairs: list[Pair]) 
 def test_an_interrupted_fine_tuning_keeps_what_it_learned(
     colpali: Path, pairs: list[Pair], tmp_path: Path
 ) -> None:
-    def stop(step: TuneStep) -> None:
-        if step.step == 2:
+    def stop(step: TuneProgress) -> None:
+        if step.done == 2:
             raise KeyboardInterrupt
 
     encoder = LightColPali(colpali)

@@ -10,7 +10,7 @@ import pytest
 
 import glie
 from glie.training.augment import varied
-from glie.training.fit import FitStep, _split
+from glie.training.fit import FitProgress, _split
 from glie.training.negatives import hard_negatives
 from glie.training.pseudo import pseudo_queries
 from glie.training.recipe import DEFAULT, PAPER, Recipe
@@ -139,9 +139,9 @@ def test_pseudo_queries_of_few_vectors() -> None:
 
 
 def test_interrupted_it_keeps_the_best_so_far() -> None:
-    seen: list[FitStep] = []
+    seen: list[FitProgress] = []
 
-    def stop(step: FitStep) -> None:
+    def stop(step: FitProgress) -> None:
         seen.append(step)
         if step.measurements >= 2:
             raise KeyboardInterrupt
@@ -149,7 +149,8 @@ def test_interrupted_it_keeps_the_best_so_far() -> None:
     codec = glie.fit(*cluttered(60), k=2, recipe=QUICK, progress=stop)
     assert codec.fitted is not None
     assert codec.fitted.notes["interrupted"] is True
-    assert codec.fitted.notes["steps"] < seen[-1].steps
+    assert seen[-1].total is not None
+    assert codec.fitted.notes["steps"] < seen[-1].total
     assert codec.measured is not None
     assert codec.measured.single_stage >= max(step.single_stage[2] for step in seen)
     assert codec.measured.cascade == codec.measured.single_stage
@@ -181,9 +182,9 @@ def test_the_decoder_leaves_the_code_as_it_was_settled() -> None:
 
 
 def test_progress_tells_losses_and_the_holdout() -> None:
-    seen: list[FitStep] = []
+    seen: list[FitProgress] = []
     glie.fit(*cluttered(30), k=2, recipe=QUICK, epochs=2, progress=seen.append)
-    assert seen[-1].step == seen[-1].steps
+    assert seen[-1].done == seen[-1].total
     assert set(seen[-1].free) == set(seen[-1].single_stage) == set(seen[-1].cascade) == {2}
     assert {"token", "listwise", "chamfer", "support", "overshoot"} <= set(seen[-1].losses)
 

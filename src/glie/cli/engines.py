@@ -61,7 +61,7 @@ def export(
                 engine,
                 settings=settings,
                 prune=prune,
-                progress=lambda step: say(f"{step.done:,} of {step.pages:,} pages"),
+                progress=say,
             )
         total = len(pages)
     except KeyboardInterrupt:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,12 +21,13 @@ from glie.wording import count, listing, printable
 if TYPE_CHECKING:
     import glie
     from glie.evaluation.comparison import Measured
-    from glie.evaluation.light_colpali import TuneStep
+    from glie.evaluation.light_colpali import TuneProgress
     from glie.evaluation.tables import Table
     from glie.geometry import CorpusGeometry, Spread
     from glie.index.health import Health, Repair
-    from glie.ingest import Report, Step
-    from glie.training.fit import FitStep
+    from glie.ingest import IngestProgress, Report
+    from glie.progress import OnProgress, Progress
+    from glie.training.fit import FitProgress
 
 # what documents hold is shown as it is: brackets are not markup, :words: are not pictures
 output = rich.console.Console(highlight=False, markup=False, emoji=False)
@@ -37,166 +37,141 @@ SECONDS_BETWEEN_LINES = 10
 
 
 @contextmanager
-def progress_bar() -> Iterator[Callable[[Step], None]]:
-    """A bar where someone watches, a line now and then where the output is kept."""
+def progress_bar() -> Iterator[Callable[[IngestProgress], None]]:
+    """Pages stored: a bar in a terminal, otherwise a line every 10 seconds."""
     columns = (
-        rich.progress.TextColumn("{task.completed} of {task.fields[total_pages]} pages"),
+        rich.progress.TextColumn("{task.fields[counted]}"),
         rich.progress.BarColumn(),
         rich.progress.TextColumn("{task.fields[rate]} a second"),
         rich.progress.TimeRemainingColumn(),
         rich.progress.TextColumn("{task.fields[document]}", style="dim", markup=False),
     )
-    began = said = time.perf_counter()
-    watched = errors.is_terminal
-    with rich.progress.Progress(
-        *columns, console=errors, transient=True, disable=not watched
-    ) as bar:
-        task = bar.add_task("", total=None, total_pages="?", rate="0.0", document="")
+    began = time.perf_counter()
+    due = Due()
+    with _bar(*columns) as bar:
+        task = bar.add_task("", total=None, counted="0 pages", rate="0.0", document="")
 
-        def show(step: Step) -> None:
-            nonlocal said
-            now = time.perf_counter()
-            rate = f"{step.pages_done / (now - began):.1f}"
-            total = f"{'' if step.documents_read == step.documents else 'about '}{step.pages:,}"
+        def show(now: IngestProgress) -> None:
+            rate = f"{now.done / (time.perf_counter() - began):.1f}"
             bar.update(
                 task,
-                total=step.pages,
-                completed=step.pages_done,
-                total_pages=total,
+                total=now.total,
+                completed=now.done,
+                counted=str(now),
                 rate=rate,
-                document=step.document,
+                document=now.document,
             )
-            if not watched and now - said > SECONDS_BETWEEN_LINES:
-                said = now
-                line = f"{step.pages_done:,} of {total} pages, {rate} a second"
-                errors.print(line, soft_wrap=True)
+            if bar.disable and due.now():
+                errors.print(f"{now}, {rate} a second", soft_wrap=True)
 
         yield show
 
 
 @contextmanager
-def fit_bar() -> Iterator[Callable[[FitStep], None]]:
-    """The steps of a fit, its loss, and what the holdout says; a line a measurement where the
-    output is kept."""
-    columns = (
-        rich.progress.TextColumn("step {task.completed} of {task.total}"),
-        rich.progress.BarColumn(bar_width=20),
-        rich.progress.TimeRemainingColumn(),
-        rich.progress.TextColumn("{task.fields[said]}", style="dim", markup=False),
-    )
-    watched, measured = errors.is_terminal, 0
-    with rich.progress.Progress(
-        *columns, console=errors, transient=True, disable=not watched
-    ) as bar:
+def fit_bar() -> Iterator[Callable[[FitProgress], None]]:
+    """Steps of a fit, its loss, and the scores of the held-out questions: a bar in a terminal,
+    otherwise a line for each measurement."""
+    measured = 0
+    with _bar(*STEP_COLUMNS) as bar:
         task = bar.add_task("", total=None, said="preparing")
 
-        def show(step: FitStep) -> None:
+        def show(now: FitProgress) -> None:
             nonlocal measured
-            said = f"loss {sum(step.losses.values()):.3f}; held out, nDCG@5:"
-            for k, free in step.free.items():
-                single, cascade = step.single_stage[k], step.cascade[k]
+            said = f"loss {sum(now.losses.values()):.3f}; held out, nDCG@5:"
+            for k, free in now.free.items():
+                single, cascade = now.single_stage[k], now.cascade[k]
                 said += f" k={k} {free:.3f} > {single:.3f} > {cascade:.3f}"
-            bar.update(task, total=step.steps, completed=step.step, said=said)
-            if not watched and step.measurements > measured:
-                measured = step.measurements
-                losses = ", ".join(f"{name} {loss:.4f}" for name, loss in step.losses.items())
-                line = f"step {step.step} of {step.steps}, epoch {step.epoch}, {said} ({losses})"
-                errors.print(line, soft_wrap=True)
+            bar.update(task, total=now.total, completed=now.done, said=said)
+            if bar.disable and now.measurements > measured:
+                measured = now.measurements
+                losses = ", ".join(f"{name} {loss:.4f}" for name, loss in now.losses.items())
+                errors.print(f"{now}, epoch {now.epoch}, {said} ({losses})", soft_wrap=True)
 
         yield show
 
 
 @contextmanager
-def tune_bar() -> Iterator[Callable[[TuneStep], None]]:
-    """The steps of a fine-tuning and its loss; a line now and then where the output is kept."""
-    columns = (
-        rich.progress.TextColumn("step {task.completed} of {task.total}"),
-        rich.progress.BarColumn(bar_width=20),
-        rich.progress.TimeRemainingColumn(),
-        rich.progress.TextColumn("{task.fields[said]}", style="dim", markup=False),
-    )
-    said = time.perf_counter()
-    watched = errors.is_terminal
-    with rich.progress.Progress(
-        *columns, console=errors, transient=True, disable=not watched
-    ) as bar:
+def tune_bar() -> Iterator[Callable[[TuneProgress], None]]:
+    """Steps of a fine-tuning and its loss: a bar in a terminal, otherwise a line every 10
+    seconds."""
+    due = Due()
+    with _bar(*STEP_COLUMNS) as bar:
         task = bar.add_task("", total=None, said="preparing")
 
-        def show(step: TuneStep) -> None:
-            nonlocal said
-            bar.update(task, total=step.steps, completed=step.step, said=f"loss {step.loss:.4f}")
-            now = time.perf_counter()
-            if not watched and (now - said > SECONDS_BETWEEN_LINES or step.step == step.steps):
-                said = now
-                line = f"step {step.step} of {step.steps}, loss {step.loss:.4f}"
-                errors.print(line, soft_wrap=True)
+        def show(now: TuneProgress) -> None:
+            said = f"loss {now.loss:.4f}"
+            bar.update(task, total=now.total, completed=now.done, said=said)
+            if bar.disable and (due.now() or now.done == now.total):
+                errors.print(f"{now}, {said}", soft_wrap=True)
 
         yield show
 
 
 @contextmanager
-def status_line(what: str) -> Iterator[Callable[[str], None]]:
-    """A line that says what is being done, with a bar while it counts ("12 of 340 pages"), where
-    someone watches, and now and then a line where the output is kept; gives the way to change
-    it."""
-    said, pace = time.perf_counter(), Pace()
-    if not errors.is_terminal:
-
-        def say(what: str) -> None:
-            nonlocal said
-            pace.note(what)
-            if time.perf_counter() - said > SECONDS_BETWEEN_LINES:
-                said = time.perf_counter()
-                errors.print(", ".join(filter(None, (what, pace.told))), soft_wrap=True)
-
-        yield say
-        return
+def status_line(what: str) -> Iterator[OnProgress]:
+    """What is being done, and how far it is: a bar in a terminal, otherwise a line every 10
+    seconds. Yields the callback that updates it."""
     columns = (
         rich.progress.SpinnerColumn(),
         rich.progress.TextColumn("{task.description}", markup=False),
         rich.progress.BarColumn(bar_width=20),
         rich.progress.TextColumn("{task.fields[pace]}", style="dim", markup=False),
     )
-    with rich.progress.Progress(*columns, console=errors, transient=True) as bar:
+    due, pace = Due(), Pace()
+    with _bar(*columns) as bar:
         task = bar.add_task(what, total=None, pace="")
 
-        def show(what: str) -> None:
-            pace.note(what)
-            bar.update(
-                task, description=what, total=pace.total, completed=pace.done, pace=pace.told
-            )
+        def show(now: Progress) -> None:
+            told = pace.note(now)
+            bar.update(task, description=str(now), total=now.total, completed=now.done, pace=told)
+            if bar.disable and due.now():
+                errors.print(", ".join(filter(None, (str(now), told))), soft_wrap=True)
 
         yield show
 
 
-class Pace:
-    """How fast something goes, and how long it will take, from lines that count: "12 of 340"."""
+STEP_COLUMNS = (
+    rich.progress.TextColumn("step {task.completed} of {task.total}"),
+    rich.progress.BarColumn(bar_width=20),
+    rich.progress.TimeRemainingColumn(),
+    rich.progress.TextColumn("{task.fields[said]}", style="dim", markup=False),
+)
+
+
+def _bar(*columns: rich.progress.ProgressColumn) -> rich.progress.Progress:
+    watched = errors.is_terminal
+    return rich.progress.Progress(*columns, console=errors, transient=True, disable=not watched)
+
+
+class Due:
+    """Whether it is time for another line: 10 seconds after the last one."""
 
     def __init__(self) -> None:
-        self.done = 0
-        self.total: int | None = None
-        self._kind, self._began, self._first = "", 0.0, 0
+        self._last = time.perf_counter()
 
-    def note(self, line: str) -> None:
-        """Take in a line; one that counts something else begins anew."""
+    def now(self) -> bool:
         now = time.perf_counter()
-        counted = re.search(r"(\d[\d,]*) of (\d[\d,]*)", line)
-        if counted is None:
-            self.done, self.total = 0, None
-            return
-        self.done, self.total = (int(number.replace(",", "")) for number in counted.groups())
-        kind = re.sub(r"\d[\d,]*", "", line)
-        if kind != self._kind or self.done < self._first:
-            self._kind, self._began, self._first = kind, now, self.done
+        due = now - self._last > SECONDS_BETWEEN_LINES
+        self._last = now if due else self._last
+        return due
 
-    @property
-    def told(self) -> str:
-        """Empty until there is something to tell."""
-        seconds = time.perf_counter() - self._began
-        if self.total is None or self.done <= self._first or seconds <= 0:
+
+class Pace:
+    """The rate of a task and the time left. A task that counts something else starts again."""
+
+    def __init__(self) -> None:
+        self._what, self._began, self._first = "", 0.0, 0
+
+    def note(self, progress: Progress) -> str:
+        """ "2.0 a second, 8:10 left"; empty until that is known."""
+        now = time.perf_counter()
+        if progress.what != self._what or progress.done < self._first:
+            self._what, self._began, self._first = progress.what, now, progress.done
+        seconds = now - self._began
+        if progress.total is None or progress.done <= self._first or seconds <= 0:
             return ""
-        rate = (self.done - self._first) / seconds
-        left = round((self.total - self.done) / rate)
+        rate = (progress.done - self._first) / seconds
+        left = round((progress.total - progress.done) / rate)
         return f"{rate:,.1f} a second, {left // 60}:{left % 60:02} left"
 
 

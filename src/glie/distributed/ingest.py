@@ -40,11 +40,11 @@ from glie.errors import (
 )
 from glie.index.index import Index
 from glie.ingest import (
+    IngestProgress,
     KnownDocument,
-    Progress,
+    OnIngestProgress,
     Reading,
     Report,
-    Step,
     check_encoder,
     found_documents,
     gone_documents,
@@ -54,6 +54,7 @@ from glie.ingest import (
     store_documents,
 )
 from glie.kernels.parallel import cores
+from glie.progress import ignore
 
 DOCUMENTS_PER_SHARD = 32  # at most: the work that is lost with a worker
 SHARDS_PER_WORKER = 4  # at least, so that none is idle for long at the end
@@ -89,7 +90,7 @@ def ingest_on_ray(
     load: Load | None = None,
     keep_images: bool = False,
     ocr: bool = True,
-    progress: Progress = lambda step: None,
+    progress: OnIngestProgress = ignore,
 ) -> Report:
     """`ingest` by the workers of a Ray cluster: the one that this process is connected to, or that
     the variable RAY_ADDRESS names, or one that is started here for the purpose.
@@ -128,7 +129,7 @@ def ingest_on_ray(
             _add(report, result["report"])
             done += result["read"]
             pages = report.pages_added
-            progress(Step(result["last"], done, len(found), pages, pages))
+            progress(IngestProgress.of(result["last"], done, len(found), pages, pages))
         if isinstance(target, Collection):
             target.engine.optimize()
         report.documents_gone = gone_documents(paths, known, found)

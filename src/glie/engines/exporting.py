@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 from glie.engines.base import Engine
 from glie.engines.collection import Collection
 from glie.errors import InputError
 from glie.index.index import Index
+from glie.progress import OnProgress, Progress, ignore
 
 PAGES_PER_STEP = 2048  # that are looked up, and sent in one or more requests
 
@@ -23,20 +24,13 @@ class Exported:
     pages_deleted: int = 0
 
 
-class ExportStep(NamedTuple):
-    """Where an export is."""
-
-    done: int
-    pages: int
-
-
 def export(
     index: Index,
     engine: Engine,
     *,
     settings: Mapping[str, Any] | None = None,
     prune: bool = False,
-    progress: Callable[[ExportStep], None] = lambda step: None,
+    progress: OnProgress = ignore,
 ) -> tuple[Collection, Exported]:
     """Store the pages of an index in an engine: those that it does not hold as they are. So an
     interrupted export goes on, and a later one brings what is new. `prune` deletes the pages that
@@ -57,9 +51,7 @@ def export(
     return target, report
 
 
-def upload(
-    index: Index, target: Collection, progress: Callable[[ExportStep], None] = lambda step: None
-) -> Exported:
+def upload(index: Index, target: Collection, progress: OnProgress = ignore) -> Exported:
     """Store those pages of an index that a collection of its codec does not hold as they are."""
     report, done = Exported(), 0
     new = target.engine.count() == 0
@@ -72,5 +64,5 @@ def upload(
         report.pages_uploaded += len(rows)
         report.pages_unchanged += len(codes) - len(rows)
         done += len(codes)
-        progress(ExportStep(done, len(index)))
+        progress(Progress("pages", done, len(index)))
     return report

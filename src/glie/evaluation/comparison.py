@@ -6,7 +6,7 @@ sets are read; encoding, fitting and measuring come last.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ from glie.evaluation.tables import Results
 from glie.evaluation.vectors import vectors_of
 from glie.geometry import CorpusGeometry
 from glie.geometry import measure as measure_geometry
+from glie.progress import OnProgress, ignore
 
 OTHERS = "others"
 
@@ -107,9 +108,7 @@ class Comparison:
             lines.append(f"Not zero-shot on {', '.join(seen)}: it is one of these.")
         return lines
 
-    def measure(
-        self, vectors: Sequence[Encoded], say: Callable[[str], None] = lambda what: None
-    ) -> Measured:
+    def measure(self, vectors: Sequence[Encoded], progress: OnProgress = ignore) -> Measured:
         """All that was asked for; `vectors` are those of the sets loaded, in their order."""
         encoded = self._by_name(vectors)
         sets = [encoded[name] for name in self.datasets]
@@ -120,16 +119,16 @@ class Comparison:
             codecs = Codecs(self.plan, self.store, given=self.codec)
         elif self.fits:
             sources = None if self.fit_on is None else [encoded[name] for name in self.fit_on]
-            codecs = Codecs(self.plan, self.store, fit_on=sources, sets=sets, say=say)
-        results = Results(run(sets, self.plan, codecs, self.store, say))
+            codecs = Codecs(self.plan, self.store, fit_on=sources, sets=sets, progress=progress)
+        results = Results(run(sets, self.plan, codecs, self.store, progress))
         asked = sets if "geometry" in self.plan.more else []
-        return Measured(sets, results, [self._geometry(one, say) for one in asked])
+        return Measured(sets, results, [self._geometry(one, progress) for one in asked])
 
     def _by_name(self, vectors: Sequence[Encoded]) -> dict[str, Encoded]:
         return dict(zip(self.loaded, vectors, strict=True))
 
-    def _geometry(self, encoded: Encoded, say: Callable[[str], None]) -> CorpusGeometry:
+    def _geometry(self, encoded: Encoded, progress: OnProgress) -> CorpusGeometry:
         def measure() -> CorpusGeometry:
-            return measure_geometry({encoded.name: vectors_of(encoded)}, progress=say)[0]
+            return measure_geometry({encoded.name: vectors_of(encoded)}, progress=progress)[0]
 
         return self.store.geometry(encoded.name, fingerprint(encoded), measure)

@@ -30,6 +30,7 @@ from glie.evaluation.cache import (
 from glie.evaluation.datasets import UNREADABLE, Dataset
 from glie.evaluation.encoded import Encoded, Half, check_encoder
 from glie.pages import Pages, Queries
+from glie.progress import OnProgress, Progress, ignore
 
 SHARD_PAGES = 64  # what a killed run has to encode again, at most
 SHARD_BYTES = 32 * 2**20  # of float32, and a batch, where pages have many vectors
@@ -42,7 +43,7 @@ def encode(
     dataset: Dataset | Encoded,
     encoder: Encoder | None,
     cache: str | os.PathLike[str] | None = None,
-    progress: Callable[[str], None] = lambda what: None,
+    progress: OnProgress = ignore,
 ) -> Encoded:
     """The vectors of a set, of one that is encoded already as it is. With a `cache` folder they
     are written there, and read from there the next time; without, they are kept in memory, rounded
@@ -61,7 +62,8 @@ def encode(
     name = re.sub(r"[^\w.-]+", "_", dataset.name).strip(".")[:80]
     folder = Path(cache) / f"{name}-{key[:16]}"
     if not is_finished(folder):
-        with writing(folder, lambda: progress(f"{dataset.name}: another process is encoding it")):
+        waiting = Progress(f"{dataset.name}: another process is encoding it")
+        with writing(folder, lambda: progress(waiting)):
             if not is_finished(folder):
                 journal = Journal(folder)
                 queries = _encode_into(journal, dataset, encoder, progress)
@@ -91,7 +93,7 @@ class _Shard(NamedTuple):
 
 
 def _shards(
-    dataset: Dataset, encoder: Encoder, start: int, progress: Callable[[str], None]
+    dataset: Dataset, encoder: Encoder, start: int, progress: OnProgress
 ) -> Iterator[_Shard]:
     """Encode the pages of a set from one of them on, a shard at a time. What is encoded when
     something goes wrong, or is interrupted, comes as a last shard before the error does."""
@@ -101,7 +103,7 @@ def _shards(
     arrays: list[Any] = []
     reasons: dict[str, list[str]] = {}
     for at in range(start, len(ids), batch_size):
-        progress(f"{dataset.name}: encoding pages, {at} of {len(ids)}")
+        progress(Progress(f"pages of {dataset.name} encoded", at, len(ids)))
         batch = ids[at : at + batch_size]
         dropped: dict[str, list[str]] = {}
         try:
@@ -159,7 +161,7 @@ class _Memory:
 
 
 def _encode_into(
-    store: _Memory | Journal, dataset: Dataset, encoder: Encoder, progress: Callable[[str], None]
+    store: _Memory | Journal, dataset: Dataset, encoder: Encoder, progress: OnProgress
 ) -> Queries:
     """Encode what the store does not have yet, and the questions."""
     start = store.entries[-1].next if store.entries else 0
@@ -168,7 +170,7 @@ def _encode_into(
             _check_dim(encoder, store.entries, pages.dim)
         lengths = [list(pair) for pair in zip(pages.ids, pages.lengths.tolist(), strict=True)]
         store.keep(Entry(lengths, pages.dim, dropped, following), Half.of(pages))
-    progress(f"{dataset.name}: encoding questions")
+    progress(Progress(f"encoding the questions of {dataset.name}"))
     texts = list(dataset.queries.values())
     queries = Queries(encoder.encode_queries(texts) if texts else [], list(dataset.queries))
     if not any(entry.pages for entry in store.entries):

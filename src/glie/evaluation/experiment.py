@@ -34,6 +34,7 @@ from glie.evaluation.store import Result, Setting, Store, fingerprint
 from glie.index.memory import CodesInMemory, search_codes, search_oracle, search_vectors
 from glie.measures import each_measure
 from glie.pages import Pages
+from glie.progress import OnProgress, Progress, ignore
 from glie.search.results import Ranking
 from glie.training.recipe import recipe_of
 
@@ -52,7 +53,7 @@ def run(
     plan: Plan,
     codecs: Codecs | None,
     store: Store,
-    progress: Callable[[str], None] = lambda what: None,
+    progress: OnProgress = ignore,
 ) -> Iterator[Result]:
     """Every result of a plan, set by set, as it is finished."""
     check_names([encoded.name for encoded in sets])
@@ -87,7 +88,7 @@ class _Bench:
         plan: Plan,
         codecs: Codecs | None,
         store: Store,
-        progress: Callable[[str], None],
+        progress: OnProgress,
     ) -> None:
         self.encoded, self.plan, self.codecs, self.store = encoded, plan, codecs, store
         self.progress = progress
@@ -170,7 +171,8 @@ class _Bench:
 
     def _adapted_to_pages(self, size: int, codec: Codec) -> Codec:
         if size not in self._adapted:
-            self.progress(f"{self.encoded.name}: a codebook of its pages, {size:,} bytes a page")
+            what = f"adapting a codebook to {self.encoded.name}, {size:,} bytes a page"
+            self.progress(Progress(what))
             self._adapted[size] = codec.adapted(self.encoded.blocks())
         return self._adapted[size]
 
@@ -270,7 +272,7 @@ class _Bench:
         search: Callable[..., Ranking],
         codec: Codec | None,
     ) -> Result:
-        self.progress(f"{setting.dataset}: {setting.label}, searching")
+        self.progress(Progress(f"searching {setting.dataset}, {setting.label}"))
         found = search(self.encoded.queries, codes, top=DEPTH)
         made = {} if codec is None else facts(codec)
         shared = made.get("codebook_bytes", 0) / len(self.encoded.page_ids)
@@ -280,7 +282,7 @@ class _Bench:
         setting = Setting(self.encoded.name, UNCOMPRESSED)
 
         def measure() -> Result:
-            self.progress(f"{setting.dataset}: {setting.label}, searching")
+            self.progress(Progress(f"searching {setting.dataset}, {setting.label}"))
             found = search_vectors(self.encoded.queries, self.encoded.blocks(), DEPTH)
             stored = 2 * self.encoded.dim * float(self.encoded.lengths.mean())
             return self._judged(setting, found, stored, None)
@@ -320,9 +322,10 @@ class _Bench:
         """The codes of all pages, block by block."""
 
         def parts() -> Iterator[Codes]:
-            done = 0
+            done, total = 0, len(self.encoded.page_ids)
+            what = f"pages of {setting.dataset} compressed, {setting.label}"
             for block in self.encoded.blocks():
-                self.progress(f"{setting.dataset}: {setting.label}, {done:,} pages")
+                self.progress(Progress(what, done, total))
                 yield compress(block)
                 done += len(block)
 

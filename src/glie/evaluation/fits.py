@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,9 @@ from glie.evaluation.encoded import Encoded, check_encoder
 from glie.evaluation.plan import Plan, check_others, recipe_for
 from glie.evaluation.store import Store, fingerprint
 from glie.pages import Pages, Queries
+from glie.progress import OnProgress, Progress, ignore
 from glie.storage import digest
-from glie.training.fit import FitStep, fit
+from glie.training.fit import FitProgress, fit
 
 RESIDUAL_VECTORS = 500_000  # before pooling; centroids are fitted on no more
 
@@ -34,13 +35,13 @@ class Codecs:
         given: Codec | None = None,
         fit_on: Sequence[Encoded] | None = None,
         sets: Sequence[Encoded] = (),
-        say: Callable[[str], None] = lambda what: None,
+        progress: OnProgress = ignore,
     ) -> None:
         """`fit_on` None, without a codec given, means the others of `sets`."""
         if given is None and fit_on is None:
             check_others(sets)
         self.plan, self.store, self.given, self.fit_on = plan, store, given, fit_on
-        self.sets, self.say = sets, say
+        self.sets, self.progress = sets, progress
         self._residual_codes: dict[str, ResidualCode] = {}
 
     def sources(self, encoded: Encoded) -> Sequence[Encoded]:
@@ -73,11 +74,12 @@ class Codecs:
         key = digest(json.dumps([*decides, sorted(budgets), share]).encode())
         title = "+".join(source.name for source in sources)
 
-        def show(step: FitStep) -> None:
-            self.say(f"fitting on {title}, seed {seed}: step {step.step} of {step.steps}")
+        def show(step: FitProgress) -> None:
+            what = f"steps of the fit on {title}, seed {seed}"
+            self.progress(Progress(what, step.done, step.total))
 
         def make() -> Codec:
-            self.say(f"fitting on {title}, seed {seed}")
+            self.progress(Progress(f"fitting on {title}, seed {seed}"))
             pages, queries, relevant = joined(sources, share, seed)
             return fit(
                 pages,
@@ -103,7 +105,8 @@ class Codecs:
         if key not in self._residual_codes:
             sources = self.sources(encoded)
             title = "+".join(source.name for source in sources)
-            self.say(f"centroids of {title}, {bytes_per_page:,} bytes a page")
+            what = f"fitting centroids on {title}, {bytes_per_page:,} bytes a page"
+            self.progress(Progress(what))
             vectors = sum(int(source.lengths.sum()) for source in sources)
             pages, *_ = joined(sources, min(1.0, RESIDUAL_VECTORS / vectors), seed)
             codes = pooled(pages, bytes_per_page)

@@ -35,6 +35,7 @@ from glie.evaluation.baselines import merge, merge_labels
 from glie.evaluation.datasets import Dataset, Picture, left_out
 from glie.evaluation.encoded import Encoded
 from glie.pages import Floats, Pages
+from glie.progress import Progress, ignore
 from glie.storage import digest
 
 if TYPE_CHECKING:
@@ -91,12 +92,12 @@ class FineTuning:
         return min((step + 1) / (warm + 1), (steps - step) / (steps - warm))
 
 
-class TuneStep(NamedTuple):
-    """Where a fine-tuning is."""
+@dataclasses.dataclass(frozen=True)
+class TuneProgress(Progress):
+    """Steps of a fine-tuning."""
 
-    step: int
-    steps: int
-    loss: float  # of this step
+    _: dataclasses.KW_ONLY
+    loss: float  # of the last step
 
 
 class Pair(NamedTuple):
@@ -233,7 +234,7 @@ def fine_tune(
     settings: FineTuning | None = None,
     *,
     seed: int = 0,
-    progress: Callable[[TuneStep], None] = lambda step: None,
+    progress: Callable[[TuneProgress], None] = ignore,
 ) -> list[float]:
     """Give the encoder a fresh LoRA and train it through the merge; the loss of every step.
 
@@ -279,7 +280,7 @@ def fine_tune(
                 optimizer.zero_grad()
                 schedule.step()
                 losses.append(total / settings.accumulation)
-                progress(TuneStep(len(losses), steps, losses[-1]))
+                progress(TuneProgress("steps", len(losses), steps, loss=losses[-1]))
         except KeyboardInterrupt:
             interrupted = True
         finally:

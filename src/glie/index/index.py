@@ -33,6 +33,7 @@ from glie.index.writer import (
     record_lines,
 )
 from glie.pages import Pages
+from glie.progress import OnProgress, Progress, ignore
 from glie.renamed import renamed
 from glie.search.page_cache import PageCache, reconstruct_with
 from glie.search.results import Hits, Ranking, hits_of
@@ -403,7 +404,7 @@ class Index:
         to: str | os.PathLike[str],
         *,
         bytes_per_page: int,
-        progress: Callable[[str], None] = lambda what: None,
+        progress: OnProgress = ignore,
     ) -> Index:
         """A new, smaller index of the same pages, made of what is stored: neither the encoder nor
         the page vectors are needed. Ids, metadata and images are the same; this index is only
@@ -427,7 +428,7 @@ class Index:
             nonlocal done
             codes = stored.read([str(page) for page in range(len(stored.counts))])
             done += len(codes)
-            progress(f"{done:,} of {facts.pages:,} pages")
+            progress(Progress("pages", done, facts.pages))
             return StoredCodes.of(shrunk(codes, self.codec, codec))
 
         made = Index.create(to, codec, encoder=self.encoder)

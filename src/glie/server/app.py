@@ -30,6 +30,7 @@ from glie.errors import (
     VectorError,
 )
 from glie.pages import is_unicode
+from glie.progress import ignore
 from glie.server.guard import COOKIE, Guard, same, session_of
 from glie.server.library import LARGE, THUMBNAIL, Library, NotShownError
 from glie.server.limits import Limits
@@ -52,7 +53,7 @@ except ImportError:
 
 if TYPE_CHECKING:
     from glie.encoders import Encoder
-    from glie.ingest import Step
+    from glie.ingest import IngestProgress
     from glie.server.survey import Survey
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -541,7 +542,7 @@ def _add_documents(
             raise HTTPException(503, "too many uploads are waiting", {"retry-after": "10"})
         sent = [Sent(file.filename or "", file.file) for file in files]
 
-        def work(progress: Callable[[Step], None] = lambda step: None) -> dict[str, Any]:
+        def work(progress: Callable[[IngestProgress], None] = ignore) -> dict[str, Any]:
             try:
                 added = uploads.add(sent, progress)
             finally:
@@ -569,15 +570,15 @@ def _add_documents(
         return schemas.Deleted(deleted=deleted, pages=len(library.index))
 
 
-def _told(work: Callable[[Callable[[Step], None]], dict[str, Any]]) -> Iterator[str]:
+def _told(work: Callable[[Callable[[IngestProgress], None]], dict[str, Any]]) -> Iterator[str]:
     """A line of JSON for each step of the work, and for what became of it. The work begins at once,
     and goes on when nobody listens any more."""
     events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
 
-    def progress(step: Step) -> None:
+    def progress(step: IngestProgress) -> None:
         events.put(
-            {"event": "progress", "document": step.document, "done": step.pages_done}
-            | {"pages": step.pages}
+            {"event": "progress", "document": step.document, "done": step.done}
+            | {"pages": step.total}
         )
 
     def run() -> None:

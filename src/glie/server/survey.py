@@ -83,7 +83,7 @@ class Surveyor:
             budgets_for(pages.dim),
             encoder=index.encoder,
             codec=index.codec,
-            progress=lambda what: self._say(what, 0.75),
+            progress=lambda progress: self._say(str(progress), 0.75),
         )
         self._say("the shape of pages", 0.9)
         shape = measure({index.path.name: zip(pages.ids, pages, strict=True)})[0]

@@ -19,7 +19,8 @@ from typing import BinaryIO, NamedTuple
 from glie.documents import FoundDocument, count_pages
 from glie.errors import DocumentError, IndexFolderError, InputError, LockedError
 from glie.index.index import Index
-from glie.ingest import Step, file_digest, ingest, known_documents
+from glie.ingest import IngestProgress, file_digest, ingest, known_documents
+from glie.progress import ignore
 from glie.server.library import Library
 from glie.server.names import numbered, safe_name
 from glie.storage import flush_durably, make_durably, rename_durably
@@ -54,7 +55,7 @@ class Uploads:
         self._lock = threading.Lock()
 
     def add(
-        self, files: Sequence[Sent], progress: Callable[[Step], None] = lambda step: None
+        self, files: Sequence[Sent], progress: Callable[[IngestProgress], None] = ignore
     ) -> Added:
         """Keep and index these files: all that can be read. Raises DocumentError if none can."""
         library = self._library

@@ -20,6 +20,7 @@ from glie.codec.readout.refiner import Refiner, new_refiner, with_strength
 from glie.errors import IdError, InputError, MissingExtraError, VectorError
 from glie.kernels.maxsim import maxsim
 from glie.pages import Pages, Queries
+from glie.progress import Progress, ignore
 from glie.training.augment import varied
 from glie.training.negatives import hard_negatives
 from glie.training.pseudo import pseudo_queries
@@ -36,11 +37,10 @@ STEPS_PER_REPORT = 10
 
 
 @dataclasses.dataclass(frozen=True)
-class FitStep:
-    """Where a fit is. `losses` are means over the last few steps."""
+class FitProgress(Progress):
+    """Steps of a fit. `losses` are means over the last few steps."""
 
-    step: int
-    steps: int
+    _: dataclasses.KW_ONLY
     epoch: int
     losses: Mapping[str, float]
     free: Mapping[int, float]  # nDCG@5 on the holdout, by k
@@ -60,7 +60,7 @@ def fit(
     seed: int = 0,
     encoder: Mapping[str, Any] | str | None = None,
     device: str | None = None,
-    progress: Callable[[FitStep], None] = lambda step: None,
+    progress: Callable[[FitProgress], None] = ignore,
 ) -> Codec:
     """A codec whose code retrieves better than clustering, and whose pages can be regenerated.
 
@@ -145,7 +145,7 @@ class _Fitter:
         recipe: Recipe,
         seed: int,
         device: str | None,
-        progress: Callable[[FitStep], None],
+        progress: Callable[[FitProgress], None],
     ) -> None:
         import torch
 
@@ -374,15 +374,16 @@ class _Fitter:
         means = {name: _mean_of(name, self.losses) for name in self.losses[-1]}
         self.losses = []
         self.progress(
-            FitStep(
+            FitProgress(
+                "steps",
                 self.steps_done,
                 self.steps,
-                self.epochs_done,
-                means,
-                self.holdout.free,
-                self.single_stage,
-                self.cascade,
-                self.measurements,
+                epoch=self.epochs_done,
+                losses=means,
+                free=self.holdout.free,
+                single_stage=self.single_stage,
+                cascade=self.cascade,
+                measurements=self.measurements,
             )
         )
 

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib import resources
 from itertools import pairwise
 from typing import Any
@@ -25,6 +25,7 @@ from glie.kernels.kmeans import kmeans
 from glie.kernels.quantize import pack, row_bytes, unpack
 from glie.kernels.residual import nearest_codewords
 from glie.pages import Pages
+from glie.progress import OnProgress, Progress, ignore
 from glie.storage import digest
 
 Floats = npt.NDArray[np.float32]
@@ -166,7 +167,7 @@ def fit_codebook(
     size: int,
     *,
     seed: int = 0,
-    progress: Callable[[str], None] = lambda _: None,
+    progress: OnProgress = ignore,
     **settings: Any,
 ) -> Codebook:
     """`size` codewords for these residuals: k-means in lists, and then over all of them."""
@@ -174,14 +175,14 @@ def fit_codebook(
     size = min(size, count)
     shuffled = np.random.default_rng(seed).permutation(count)
     how = {"restarts": 1, "iterations": 8, "seed": seed}
-    progress("cells")
+    progress(Progress("fitting coarse centroids"))
     sample = rest[shuffled[:COARSE_SAMPLE]]
     coarse = kmeans(sample, np.array([0, len(sample)]), max(1, math.isqrt(size)), **how)
     centroids = coarse.centroids[0][coarse.counts[0] > 0]
     home = nearest_codewords(rest, centroids, np.arange(len(centroids) + 1), centroids)
     order = np.argsort(home, kind="stable")
     bounds = np.searchsorted(home[order], np.arange(len(centroids) + 1))
-    progress("words")
+    progress(Progress("fitting codewords"))
     codewords, starts = [], [0]
     for first, last in pairwise(bounds.tolist()):
         mine = last * size // count - first * size // count  # its share; all together are `size`
@@ -192,7 +193,7 @@ def fit_codebook(
             starts.append(starts[-1] + len(codewords[-1]))
     book = _codebook(np.concatenate(codewords), np.array(starts), dim, settings)
     for step in range(ROUNDS):
-        progress(f"codewords, round {step + 1} of {ROUNDS}")
+        progress(Progress("rounds over all codewords", step, ROUNDS))
         nearest = book.nearest(rest)
         sums = np.zeros((len(book), dim))
         np.add.at(sums, nearest, rest)
