@@ -20,8 +20,9 @@ from reportlab.pdfgen import canvas
 
 import glie
 import glie.documents as documents
-from glie.documents import FoundDocument, find_documents, page_text, read_document
+from glie.documents import FoundDocument, find_documents, images, page_text, read_document
 from glie.documents import pdf as pdfs
+from glie.documents.text import TEXT_PAGE_CHARACTERS
 
 
 def make_pdf(path: Path, texts: list[str], **options: Any) -> Path:
@@ -87,7 +88,7 @@ def test_a_long_text_becomes_pages_without_losing_a_word(tmp_path: Path) -> None
     (tmp_path / "long.txt").write_text("\n\n".join(paragraphs))
     pages = read(tmp_path / "long.txt").pages
     assert len(pages) > 10
-    assert all(len(page.text) <= documents.TEXT_PAGE_CHARACTERS + 10 for page in pages)
+    assert all(len(page.text) <= TEXT_PAGE_CHARACTERS + 10 for page in pages)
     assert " ".join(page.text for page in pages).split() == words
 
 
@@ -110,7 +111,7 @@ def test_without_ocr_a_picture_has_no_text(tmp_path: Path) -> None:
 
 
 def test_a_missing_ocr_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(documents, "ocr_available", lambda: False)
+    monkeypatch.setattr(images, "ocr_available", lambda: False)
     with pytest.raises(glie.MissingExtraError, match=r'pip install "glie\[ocr\]"'):
         documents.read_image(picture("a"))
 
@@ -254,7 +255,7 @@ def test_more_pages_claimed_than_there_are(tmp_path: Path) -> None:
     pages = b"<</Type/Pages/Kids[5 0 R]/Count 1000000>>"
     found = read(raw_pdf(tmp_path / "many.pdf", WORDS, pages=pages), ocr=False)
     assert [page.number for page in found.pages] == [1]
-    assert len(found.problems) == documents.UNREADABLE_PAGES + 1
+    assert len(found.problems) == pdfs.UNREADABLE_PAGES + 1
     assert "page 102: cannot be read: given up, like the 999,898 pages" in found.problems[-1]
 
 
@@ -472,8 +473,11 @@ def test_a_reader_that_fails_in_its_own_way_is_ended_and_told(
     path = make_pdf(tmp_path / "a.pdf", ["one"])
     (tmp_path / "site").mkdir()
     for source, says in (
-        ("print('hello')", r"a\.pdf: damaged \(what reads it says b'hello"),
-        ("raise SystemExit(7)", r"a\.pdf: damaged \(what reads it has ended by itself"),
+        ("print('hello')", r"a\.pdf: damaged \(the process that reads it answered b'hello"),
+        (
+            "raise SystemExit(7)",
+            r"a\.pdf: damaged \(the process that reads it ended with exit code \d",
+        ),
     ):
         (tmp_path / "site" / "sitecustomize.py").write_text(source)
         with monkeypatch.context() as patch:

@@ -1,4 +1,4 @@
-"""PDFs, read by processes of their own, whose memory and time are bounded (pdf_process.py)."""
+"""PDF files, each read by a separate process with limited memory and time (pdf_process.py)."""
 
 from __future__ import annotations
 
@@ -15,24 +15,26 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from glie.documents.find import FoundDocument
 from glie.errors import DocumentError, MissingExtraError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-SECONDS = 20  # of a processor's time that a page may take
-MEMORY = 2 << 30  # bytes that reading a PDF may take
-KEPT = 2  # processes that wait to be asked again, each for its PDF
-MOST_KILLED = 3  # pages of a PDF, after which it is not read on
+SECONDS = 20  # CPU time that a page may take
+MEMORY = 2 << 30  # bytes of memory that reading a PDF may take
+KEPT = 2  # idle processes kept for the next request, each with its PDF open
+MOST_KILLED = 3  # pages that exceed a limit before the rest of the PDF is skipped
+UNREADABLE_PAGES = 100  # in a row, before the rest of the PDF is skipped
 
 
 class PageKilledError(DocumentError):
-    """A page took more memory or time than it may, and the process that read it is gone."""
+    """A page took more memory or time than allowed, so the process that read it was killed."""
 
 
 class Pdf:
-    """An open PDF; pages are counted from 1. What is wrong with a page is a DocumentError that
-    says so without naming it."""
+    """An open PDF; pages are counted from 1. A page that cannot be read raises a DocumentError
+    that does not name the page."""
 
     def __init__(self, path: Path, name: str) -> None:
         script = str(Path(__file__).with_name("pdf_process.py"))
@@ -46,7 +48,7 @@ class Pdf:
             )
         except OSError as error:
             raise DocumentError(
-                f"{name}: no process can be started to read it: {error.strerror}"
+                f"{name}: the process that reads PDFs cannot be started: {error.strerror}"
             ) from None
         try:
             self.pages = int(self._answer()["pages"])
@@ -84,7 +86,7 @@ class Pdf:
 
     def _asked(self, *request: object) -> dict[str, Any]:
         assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # the answer will say so
+        with contextlib.suppress(BrokenPipeError):  # _answer reports it
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
             self._process.stdin.flush()
         return self._answer()
@@ -99,19 +101,21 @@ class Pdf:
             fault = said.get("fault")
         except (ValueError, AttributeError):
             self.end()
-            raise DocumentError(f"what reads it says {line[:40]!r}, expected JSON") from None
+            raise DocumentError(
+                f"the process that reads it answered {line[:40]!r}; expected JSON"
+            ) from None
         if fault is not None:
             raise DocumentError(fault)
         return said
 
     def _gone(self) -> DocumentError:
-        """Why there is no answer any more."""
+        """Why the process stopped answering."""
         self._process.wait()
         code = self._process.returncode
         self.end()
-        if code < 0:  # by the system, or by pdfium, which ends itself when memory does
+        if code < 0:  # killed by the system, or by pdfium when memory ran out
             return PageKilledError("it takes more memory or time than any page should")
-        return DocumentError(f"what reads it has ended by itself (exit code {code})")
+        return DocumentError(f"the process that reads it ended with exit code {code}")
 
     @property
     def ended(self) -> bool:
@@ -133,7 +137,7 @@ _lock = threading.Lock()
 
 @contextlib.contextmanager
 def open_pdf(path: Path, name: str | None = None) -> Iterator[Pdf]:
-    """An open PDF, for this thread alone; the process that reads it is kept for the next time."""
+    """Open a PDF for this thread alone. The process that reads it is kept for the next call."""
     if importlib.util.find_spec("pypdfium2") is None:
         raise MissingExtraError("reading PDF files", "documents")
     name = name or path.name
@@ -150,19 +154,43 @@ def open_pdf(path: Path, name: str | None = None) -> Iterator[Pdf]:
         _killed[key] += isinstance(error, PageKilledError)
         _keep(key, pdf)
         raise
-    except BaseException:  # in the midst of an answer, perhaps
+    except BaseException:  # perhaps in the middle of an answer
         pdf.end()
         raise
     _keep(key, pdf)
 
 
+def pdf_texts(document: FoundDocument) -> Iterator[str | Exception]:
+    """The text of each page; a page that cannot be read is an exception."""
+    with open_pdf(document.path, document.name) as found:
+        return _each_text(document, found.pages)
+
+
+def _each_text(document: FoundDocument, pages: int) -> Iterator[str | Exception]:
+    faults = 0
+    for number in range(1, pages + 1):
+        # a damaged file may claim any number of pages
+        if faults == UNREADABLE_PAGES or given_up(document.path):
+            yield DocumentError(f"given up, like the {pages - number:,} pages behind it")
+            return
+        text: str | Exception
+        try:
+            with open_pdf(document.path, document.name) as found:
+                text = found.text(number)
+            faults = 0
+        except DocumentError as error:
+            text = error
+            faults += 1
+        yield text
+
+
 def given_up(path: Path, name: str | None = None) -> bool:
-    """Whether so many pages of a PDF took too much that it is not read on."""
+    """Whether too many pages of a PDF exceeded the limits to go on reading it."""
     return _killed[_key(path, name or path.name)] >= MOST_KILLED
 
 
 def _key(path: Path, name: str) -> object:
-    """A file as it is now, to this process."""
+    """Identify a version of a file, and the limits it is read with."""
     try:
         now = path.stat()
     except OSError as error:

@@ -1,18 +1,18 @@
-"""Reads a PDF in a process of its own, which pdf.py starts: a page may be made to take any amount
-of memory or time, and what is killed for that must not be us.
+"""The process that reads a PDF, started by pdf.py. A hostile page can take any amount of memory or
+time; the limits then kill this process and not the caller.
 
     python pdf_process.py PDF SECONDS BYTES
 
-SECONDS of the processor's time may an answer take, BYTES of memory the process. It says how many
-pages there are, {"pages": n}, and then answers a line of JSON on standard input with one on
-standard output; pages are counted from 0:
+An answer may take SECONDS of CPU time, the process BYTES of memory. It first prints the number of
+pages, {"pages": n}. Then it answers each line of JSON on standard input with one on standard
+output; pages are counted from 0:
 
     ["text", PAGE]             {"text": ...}
     ["words", PAGE]            {"words": [[word, left, top, right, bottom], ...]}
-    ["picture", PAGE, SIZE]    {"size": [width, height]}, then so many pixels of three bytes
+    ["picture", PAGE, SIZE]    {"size": [width, height]}, then width x height pixels of three bytes
 
-{"fault": ...} takes the place of what cannot be had. It imports nothing of glie, so that it starts
-at once.
+{"fault": ...} is the answer when something fails. The process imports nothing of glie, so that it
+starts fast.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-MAX_CHARACTERS = 1_000_000  # of a page
-FINE = 100_000  # the side of a device so large that whole pixels are exact enough
+MAX_CHARACTERS = 1_000_000  # in a page
+FINE = 100_000  # pixels a side: so many that rounding to whole pixels does not matter
 
 
 def allow(seconds: int) -> None:
-    """The system kills this process when it takes more than so many seconds from now on."""
+    """Have the system kill this process after another `seconds` of CPU time."""
     with contextlib.suppress(ImportError):  # Windows has no such limits
         import resource
 
@@ -77,23 +77,23 @@ def words(page: Any) -> None:
             left, top, right, bottom = zip(*corners, strict=True)
             box = (min(left), min(top), max(right), max(bottom))
             inside = 0 <= box[0] <= box[2] <= 1 and 0 <= box[1] <= box[3] <= 1
-            if word and inside:  # what is cropped away is not on the page
+            if word and inside:  # cropped words are not on the page
                 found.append((word, *box))
             run = []
     say(words=found)
 
 
 def picture(page: Any, longest: int) -> None:
-    """One page, its longer side `longest` pixels; it may claim any size, the picture's is ours."""
+    """Draw one page, its longer side `longest` pixels, whatever size the page claims."""
     image = page.render(scale=longest / max(*page.get_size(), 1)).to_pil().convert("RGB")
-    pixels = image.tobytes()  # or it takes too much: before anything is said of them
+    pixels = image.tobytes()  # before the answer starts: this may exceed the memory limit
     say(size=image.size)
     sys.stdout.buffer.write(pixels)
     sys.stdout.buffer.flush()
 
 
 def _layer(page: Any) -> Any:
-    """The text layer of a page, unless it is larger than any."""
+    """The text layer of a page; a fault if it has more than a million characters."""
     layer = page.get_textpage()
     if layer.count_chars() <= MAX_CHARACTERS:
         return layer
@@ -102,14 +102,14 @@ def _layer(page: Any) -> Any:
 
 
 def _plain(characters: str) -> str:
-    """pdfium's text with its own marks taken out: U+FFFE stands for a hyphen at a line's end."""
+    """pdfium's text without its own marks: U+FFFE stands for a hyphen at the end of a line."""
     characters = characters.replace("\r\n", "\n").replace("\ufffe\n", "").replace("\ufffe", "")
     return characters.replace("\0", "")
 
 
 def _on_page(page: Any, box: tuple[float, float, float, float]) -> tuple[float, ...]:
-    """A box in the PDF's own coordinates as fractions of the page as it is shown: pdfium knows
-    how it is rotated, cropped and shifted."""
+    """Turn a box in PDF coordinates into fractions of the page as shown. pdfium applies the
+    page's rotation, crop and shift."""
     from pypdfium2 import raw
 
     corners = []

@@ -1,13 +1,13 @@
-"""The few words of a page that say most about a question."""
+"""The snippet of a page that best answers a question."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 
-WORDS = 28
+WORDS = 28  # in a snippet
 
-# Words that stand in every question and on every page.
+# Stop words: in every question and on every page.
 COMMON = set(
     re.findall(
         r"\w+",
@@ -19,24 +19,24 @@ COMMON = set(
 
 
 def _stem(word: str) -> str:
-    """Enough to see that "expenditures" answers "expenditure"."""
+    """A crude stem, so that "expenditures" matches "expenditure"."""
     return re.sub(r"(ing|ed|es|s|e)$", "", word) if len(word) > 4 else word
 
 
 def question_words(question: str) -> set[str]:
-    """What a question asks for, without its common words."""
+    """The stems of a question, without stop words."""
     words = re.findall(r"\w+", question.lower())
     return {_stem(word) for word in words if word not in COMMON} or {_stem(w) for w in words}
 
 
 def printable(text: str) -> str:
-    """Text that a terminal shows and does not obey."""
+    """Replace control characters, so that a terminal shows the text and does not obey it."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def best_snippet(text: str, question: str) -> str:
-    """The run of words that holds most of the question's words, those that are rare on the page
-    counting more; the earliest of equals."""
+    """The run of 28 words that holds most of the question's words; words that are rare on the
+    page count more. Of equals, the earliest."""
     words = text.split()
     wanted = question_words(question)
     found = [{_stem(part) for part in re.findall(r"\w+", w.lower())} & wanted for w in words]
@@ -45,18 +45,18 @@ def best_snippet(text: str, question: str) -> str:
     for start in range(0, max(1, len(words) - WORDS + 1)):
         if start == 0 or found[start]:  # a run that starts on a match is never worse
             run = found[start : start + WORDS]
-            matched = sum(map(len, run))  # settles what is close
+            matched = sum(map(len, run))  # breaks ties
             weight = sum(often[word] ** -0.5 for word in set().union(*run)) + 0.1 * matched
             if weight > best_weight:
                 best, best_weight = start, weight
-    # a little of what stands before, so that the sentence can be read
+    # start a few words earlier, so that the sentence can be read
     first = max(0, min(best - 4, len(words) - WORDS))
     shown = printable(" ".join(words[first : first + WORDS]))
     return f"{'… ' if first else ''}{shown}{' …' if first + WORDS < len(words) else ''}"
 
 
 def matches(text: str, question: str) -> list[tuple[int, int]]:
-    """Where the question's words stand in a text: (start, end) of each."""
+    """Where the question's words are in a text: (start, end) of each."""
     wanted = question_words(question)
     found = re.finditer(r"\w+", text)
     return [word.span() for word in found if _stem(word[0].lower()) in wanted]

@@ -1,0 +1,65 @@
+"""Find the documents among files and folders, and give each a name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from glie.errors import DocumentError
+
+PDF = {".pdf"}
+IMAGES = {".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp"}
+TEXT = {".txt", ".md", ".markdown"}
+SUFFIXES = PDF | IMAGES | TEXT
+
+
+class FoundDocument(NamedTuple):
+    """A file to read, and the name that its pages carry."""
+
+    name: str
+    path: Path
+
+
+def find_documents(paths: Iterable[str | os.PathLike[str]]) -> list[FoundDocument]:
+    """List the readable files among the paths and below the folders, in a stable order.
+
+    A file below a folder is named by its path from that folder, a file given directly by its file
+    name. Files that would share a name also get the folders above them. Inside folders, hidden
+    files and files of other kinds are skipped; given directly, other kinds are an error.
+    """
+    found: dict[Path, tuple[str, ...]] = {}  # the parts of each name
+    for given in map(Path, paths):
+        if given.is_dir():
+            for path in sorted(given.rglob("*")):
+                parts = path.relative_to(given).parts
+                hidden = any(part.startswith(".") for part in parts)
+                if not hidden and path.suffix.lower() in SUFFIXES and path.is_file():
+                    found.setdefault(path.resolve(), parts)
+        elif not given.exists():
+            raise DocumentError(f"{given}: no such file or folder")
+        elif not given.is_file():
+            raise DocumentError(f"{given}: neither a file nor a folder")
+        elif given.suffix.lower() not in SUFFIXES:
+            raise DocumentError(
+                f"{given}: not a kind of document that can be read; expected one of "
+                f"{' '.join(sorted(SUFFIXES))}"
+            )
+        else:
+            found.setdefault(given.resolve(), (given.name,))
+    return [FoundDocument(name, path) for path, name in _distinct_names(found).items()]
+
+
+def _distinct_names(found: dict[Path, tuple[str, ...]]) -> dict[Path, str]:
+    """Lengthen clashing names by one folder at a time until all differ."""
+    names = dict(found)
+    while True:
+        count: dict[tuple[str, ...], int] = {}
+        for name in names.values():
+            count[name] = count.get(name, 0) + 1
+        clashing = [path for path, name in names.items() if count[name] > 1]
+        if not clashing:
+            return {path: "/".join(name) for path, name in names.items()}
+        for path in clashing:
+            names[path] = path.parts[-len(names[path]) - 1 :]

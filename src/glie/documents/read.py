@@ -1,0 +1,183 @@
+"""Read a document: its pages, their text, and how to draw them.
+
+A page is a value. Its word positions and its picture are made on request, because a text encoder
+needs neither.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import io
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from glie.documents import images
+from glie.documents.find import IMAGES, PDF, TEXT, FoundDocument
+from glie.documents.images import OCR_PIXELS, Word, count_frames, open_picture, picture_text
+from glie.documents.pdf import open_pdf, pdf_texts
+from glie.documents.text import has_text, text_pages
+from glie.errors import DocumentError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+KEPT_PIXELS = 1000  # the longer side of a page picture kept in an index
+
+
+@dataclasses.dataclass(frozen=True)
+class DocumentPage:
+    """One page of a document; pages are counted from 1."""
+
+    document: str
+    number: int
+    path: Path
+    text: str
+    # from a text layer or file; by OCR; no text and OCR not tried; no text even by OCR
+    origin: Literal["text", "ocr", "none", "blank"]
+
+    @property
+    def id(self) -> str:
+        return f"{self.document}#{self.number}"
+
+    @property
+    def _name(self) -> str:
+        return f"{self.document}, page {self.number}"
+
+    def image(self, longest: int = 1600) -> Image:
+        """Draw the page, its longer side `longest` pixels. A text file raises DocumentError."""
+        return _render(self.path, self.number, longest, self._name)
+
+    def words(self) -> list[Word]:
+        """The words with their positions: from the text layer, or by OCR where there is none."""
+        if self.origin == "ocr":
+            return images.read_image(self.image(OCR_PIXELS))[1]
+        if self.path.suffix.lower() in PDF and self.origin == "text":
+            with open_pdf(self.path) as found, _page_errors(self._name, "read"):
+                return [Word(*word) for word in found.words(self.number)]
+        return []
+
+
+class ReadDocument(NamedTuple):
+    """The pages of a document, and what went wrong on single pages."""
+
+    pages: list[DocumentPage]
+    problems: list[str]
+
+
+def read_document(document: FoundDocument, *, ocr: bool = True) -> ReadDocument:
+    """Read all pages of one file; raise DocumentError when none can be read.
+
+    With `ocr`, pages without text are read by OCR if that extra is installed.
+    """
+    kind = document.path.suffix.lower()
+    try:
+        document.name.encode()
+    except UnicodeEncodeError:
+        shown = os.fsencode(document.name).decode("utf-8", "replace")
+        raise DocumentError(f"{shown}: its name is not valid UTF-8; rename it") from None
+    try:
+        if document.path.stat().st_size == 0:
+            raise DocumentError(f"{document.name}: the file is empty")
+        if kind in TEXT:
+            texts: Iterable[str | Exception] = text_pages(document)
+        elif kind in PDF:
+            texts = pdf_texts(document)
+        else:
+            texts = [""] * count_frames(document)
+    except OSError as error:
+        raise DocumentError(f"{document.name}: cannot be read: {error.strerror or error}") from None
+    pages, problems = [], []
+    for number, text in enumerate(texts, start=1):
+        if isinstance(text, Exception):
+            problems.append(f"{document.name}, page {number}: cannot be read: {text}")
+            continue
+        page = DocumentPage(document.name, number, document.path, text, "text")
+        if kind in TEXT and not text.strip():
+            page = _without_text(page, "blank")
+        elif kind not in TEXT and not has_text(text):
+            try:
+                by_ocr = ocr and images.ocr_available()
+                page = _by_ocr(page) if by_ocr else _without_text(page, "none")
+            except DocumentError as error:
+                problems.append(str(error))
+                continue
+        pages.append(page)
+    if not pages:
+        raise DocumentError(problems[0] if problems else f"{document.name}: it has no pages")
+    return ReadDocument(pages, problems)
+
+
+def _by_ocr(page: DocumentPage) -> DocumentPage:
+    text = picture_text(page.image(OCR_PIXELS))
+    if not text:
+        return _without_text(page, "blank")
+    return dataclasses.replace(page, text=text, origin="ocr")
+
+
+def _without_text(page: DocumentPage, origin: Literal["none", "blank"]) -> DocumentPage:
+    return dataclasses.replace(page, text="", origin=origin)
+
+
+def count_pages(document: FoundDocument) -> int:
+    """Count the pages of a file; raise DocumentError when it cannot be read."""
+    kind = document.path.suffix.lower()
+    if kind in TEXT:
+        return len(text_pages(document))
+    if kind in PDF:
+        with open_pdf(document.path, document.name) as found:
+            return found.pages
+    return count_frames(document)
+
+
+def page_text(path: Path, number: int) -> str:
+    """Read the text of one page again, without OCR: for snippets."""
+    if path.suffix.lower() in TEXT:
+        return text_pages(FoundDocument(path.name, path))[number - 1]
+    if path.suffix.lower() not in PDF:
+        return ""
+    with open_pdf(path) as found, _page_errors(f"{path.name}, page {number}", "read"):
+        return found.text(number)
+
+
+def scanned_text(path: Path, number: int) -> str:
+    """Read the text of one page again, by OCR, which is slow: the last 256 are cached."""
+    return _scanned_text(path, number, path.stat().st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=256)
+def _scanned_text(path: Path, number: int, changed: int) -> str:
+    return picture_text(_render(path, number, OCR_PIXELS, f"{path.name}, page {number}"))
+
+
+def small_picture(page: DocumentPage) -> bytes | None:
+    """Draw the page as a small WebP to keep in an index; None for text files."""
+    if page.path.suffix.lower() in TEXT:
+        return None
+    buffer = io.BytesIO()
+    page.image(KEPT_PIXELS).save(buffer, "WEBP", quality=60, method=4)
+    return buffer.getvalue()
+
+
+def _render(path: Path, number: int, longest: int, name: str) -> Image:
+    kind = path.suffix.lower()
+    if kind in PDF:
+        with open_pdf(path) as found, _page_errors(name, "drawn"):
+            return found.picture(number, longest)
+    if kind in IMAGES:
+        picture = open_picture(path, name, number)
+        picture.thumbnail((longest, longest))
+        return picture
+    raise DocumentError(f"{path.name}: a text file has no picture")
+
+
+@contextlib.contextmanager
+def _page_errors(name: str, done: str) -> Iterator[None]:
+    """Put the page's name in front of a DocumentError."""
+    try:
+        yield
+    except DocumentError as error:
+        raise type(error)(f"{name}: cannot be {done}: {error}") from None
