@@ -26,8 +26,8 @@ from million import TOP, build, made_questions, real_codes, resident, unit, vari
 
 import glie
 from glie import engines
+from glie.kernels.top_k import top_k
 from glie.pages import Floats
-from glie.search.two_stage import best_first
 
 WIDTHS = (100, 300, 1000, 3000, 10000)
 BLOCK = 4096  # pages scored at a time
@@ -52,8 +52,8 @@ def held_by(blocks: Iterable[Floats], questions: list[Floats]) -> None:
     for name, parts in single.items():
         nearness, held = np.concatenate(parts, axis=1), np.zeros(len(WIDTHS))
         for mine, near in zip(scores, nearness, strict=True):
-            best = set(best_first(mine, TOP).tolist())
-            order = best_first(near, WIDTHS[-1]).tolist()
+            best = set(top_k(mine, TOP).tolist())
+            order = top_k(near, WIDTHS[-1]).tolist()
             held += [len(best & set(order[:width])) / TOP for width in WIDTHS]
         print(f"| {name} | {' | '.join(f'{share:.1%}' for share in held / len(scores))} |")
 

@@ -28,9 +28,10 @@ import numpy as np
 from common import load_pages, machine
 
 import glie
+from glie.candidates.ivf import candidates_for, probes_for
 from glie.index.index import Batch
 from glie.pages import Floats, Queries
-from glie.search.two_stage import CANDIDATES_EACH, PROBES, candidates_for, find
+from glie.search.scan import scan_candidates
 
 SHARE = 0.75  # of another page's vector that is added to a vector, ...
 NOISE = 0.02  # ... and the spread of what is added to each number
@@ -146,21 +147,20 @@ def trade(path: Path, questions: list[Floats]) -> list[tuple[float, float, float
     """For each effort, the median seconds of a query and what of the exact top 10 it finds."""
     index = glie.Index.open(path)
     state = index._state
-    blocks, ivf_pq = state.candidate_blocks(None), state.ivf_pq
+    blocks, ivf_pq = state.candidate_blocks(None), state.candidates.ivf_pq
     expected = [
         {state.position(page_id) for page_id in hits.ids}
         for _, hits in timed(index, questions, True)
     ]
     rows = []
     for effort in EFFORTS:
-        lists = max(1, round(effort * PROBES * len(ivf_pq.coarse) ** 0.5))
-        usual = max(candidates_for(len(index)), CANDIDATES_EACH * TOP)
-        candidates = max(TOP, round(effort * usual))
+        probes = max(1, round(effort * probes_for(ivf_pq.lists)))
+        candidates = max(TOP, round(effort * candidates_for(len(index), TOP)))
         seconds, found = [], []
         for question, best in zip(questions, expected, strict=True):
             began = time.perf_counter()
-            ranking = find(
-                Queries([question]), blocks, ivf_pq, TOP, probes=lists, candidates=candidates
+            ranking = scan_candidates(
+                Queries([question]), blocks, ivf_pq, TOP, probes=probes, candidates=candidates
             )
             seconds.append(time.perf_counter() - began)
             found.append(len(best & set(ranking.positions[0].tolist())) / len(best))

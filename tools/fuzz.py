@@ -37,10 +37,11 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from tests.codec.networks import random_codec
 
 import glie
+from glie.candidates import build
 from glie.evaluation import Dataset, encode
 from glie.evaluation import cache as caching
-from glie.index import candidate_files, writer
 from glie.index import format as formats
+from glie.index import writer
 from glie.storage import checksum, json_digest
 
 MOST_MEMORY = 1 << 30  # beyond what the process has when it starts
@@ -292,7 +293,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the first; the next is one more")
     parser.add_argument("--only", choices=TARGETS, help="one of the targets")
     arguments = parser.parse_args()
-    candidate_files.CANDIDATE_PAGES = 30  # so that a small index has one
+    build.CANDIDATE_PAGES = 30  # so that a small index has one
     began, total = time.perf_counter(), 0
     names = [arguments.only] if arguments.only else list(TARGETS)
     with tempfile.TemporaryDirectory() as folder:

@@ -37,15 +37,16 @@ def fuzz(folder: Path, options: list[str]) -> None:
         from tools.fuzz import TARGETS
 
         import glie
-        from glie.index import candidate_files, snapshot
+        from glie.candidates import build
+        from glie.index import candidate_files
         from glie.index import folder as folders
         from glie.index import format as formats
         from glie.index.snapshot import Snapshot
-    for module in (formats, candidate_files, snapshot):
+    for module in (formats, candidate_files):
         module.checksum = lambda data: 0  # type: ignore[attr-defined]
     for name in ("digest_of", "json_digest"):  # of the codec's files, and of the manifest
         setattr(folders, name, lambda value, **named: "0" * 16)
-    candidate_files.CANDIDATE_PAGES = 30
+    build.CANDIDATE_PAGES = 30
     opened = Snapshot.__init__
 
     def opened_afresh(self: Snapshot, folder: Any, manifest: Any, before: Any = None) -> None:

@@ -13,11 +13,11 @@ import argparse
 import tempfile
 from pathlib import Path
 
+from glie.candidates.build import CANDIDATE_PAGES
 from glie.cli.shared import encode_sets
 from glie.codec.codec import Codec
 from glie.evaluation.datasets import load
 from glie.evaluation.encoded import Encoded
-from glie.index.candidate_files import CANDIDATE_PAGES
 from glie.index.index import Index, IndexInfo
 from glie.kernels.pq import PARTS
 

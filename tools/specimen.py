@@ -22,8 +22,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from tests.codec.networks import random_codec
 
 import glie
+from glie.candidates import build
 from glie.codec.readout.codebook import fit_codebook
-from glie.index import candidate_files
 
 DIM, WORDY_DIM, PAGES = 8, 16, 34
 
@@ -74,7 +74,7 @@ def answers(index: glie.Index, shortlist: int | None = None) -> dict[str, Any]:
 
 def write(folder: Path, name: str) -> None:
     specimen = SPECIMENS[name]
-    candidate_files.CANDIDATE_PAGES = 20 if specimen.has_candidates else 20_000
+    build.CANDIDATE_PAGES = 20 if specimen.has_candidates else 20_000
     index = glie.Index.create(folder / name, specimen.codec(), encoder={"name": "specimen"})
     rng = np.random.default_rng(0)
     for first, last in ((0, 30), (30, PAGES)):

@@ -1,18 +1,29 @@
-"""What a search may be restricted to: metadata that has certain values, wherever it is stored."""
+"""What a search can be restricted to: ids, and metadata values. The same for every store."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from glie.errors import InputError
+from glie.errors import IdError, InputError
 
-Wanted = tuple[tuple[str, tuple[str, ...]], ...]  # keys and, for each, its values as text
+Wanted = tuple[tuple[str, tuple[str, ...]], ...]  # each key with its values, as canonical JSON
+
+
+def distinct_ids(ids: Iterable[str]) -> list[str]:
+    """Ids without repetitions, in order. A single string is refused: it is a likely mistake."""
+    if isinstance(ids, str):
+        raise IdError(f"ids: expected a list of ids, found the single string {ids!r}")
+    try:
+        return list(dict.fromkeys(ids))
+    except TypeError as error:
+        raise IdError(f"ids: expected a list of strings: {error}") from None
 
 
 def wanted(where: Mapping[str, Any] | None) -> Wanted:
-    """A restriction in a form that compares; a list stands for any of its values."""
+    """A metadata filter in a form that can be compared and hashed. A list matches any of its
+    values."""
     if where is None:
         return ()
     if not isinstance(where, Mapping):
@@ -25,7 +36,7 @@ def wanted(where: Mapping[str, Any] | None) -> Wanted:
 
 
 def canonical(value: Any) -> str:
-    """JSON text that is equal for equal values: 1 is 1.0, and True is neither."""
+    """JSON text that is equal for equal values: 1 equals 1.0, True equals neither."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     try:

@@ -22,10 +22,10 @@ from glie.codec.readout.generative import encoder_entry
 from glie.errors import InputError
 from glie.index.index import Index
 from glie.kernels.maxsim import maxsim
+from glie.kernels.top_k import top_k
 from glie.pages import Pages, Queries
 from glie.progress import OnProgress, Progress, ignore
 from glie.renamed import renamed
-from glie.search.two_stage import best_first
 
 Floats = npt.NDArray[np.float32]
 
@@ -129,7 +129,7 @@ def _measured(
     place = {page_id: row for row, page_id in enumerate(pages.ids)}
     overlaps, same, errors = [], [], []
     for hits, truth in zip(found, exact, strict=True):
-        best = best_first(truth, TOP)
+        best = top_k(truth, TOP)
         rows = np.array([place[page_id] for page_id in hits.ids])
         overlaps.append(len(set(rows) & set(best)) / len(best))
         same.append(rows[0] == best[0])

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import glie
-from glie.candidates.ivf_pq import Floats, IvfPq, lists_for, sample_for
+from glie.candidates.ivf import IvfPq, lists_for, sample_for
+from glie.candidates.pq import Floats
 from glie.pages import Queries
-from glie.search.two_stage import find, rank
+from glie.search.scan import scan, scan_candidates
 from tests.conftest import make_arrays, unit
 
 
@@ -69,7 +70,7 @@ def test_tensors_that_do_not_fit_together_are_refused() -> None:
         {"codewords": np.full_like(ivf_pq.codewords, np.nan)},
     ):
         data = dataclasses.replace(ivf_pq, **wrong).to_bytes()
-        with pytest.raises(glie.CodecError, match="damaged: a tensor is"):
+        with pytest.raises(glie.CodecError, match="damaged: the (rotation|codewords) are"):
             IvfPq.from_bytes(data, "here")
 
 
@@ -123,13 +124,13 @@ def test_all_cells_and_all_pages_give_the_exact_scan(index: glie.Index) -> None:
     state = index._state
     asked = Queries.of(make_arrays(5, seed=9, low=1, high=30))
     allowed = state.allowed(None, None)
-    exact = rank(asked, state.blocks(allowed), 12)
-    found = find(
+    exact = scan(asked, state.blocks(allowed), 12)
+    found = scan_candidates(
         asked,
         state.candidate_blocks(allowed),
-        state.ivf_pq,
+        state.candidates.ivf_pq,
         12,
-        probes=len(state.ivf_pq.coarse),
+        probes=state.candidates.ivf_pq.lists,
         candidates=len(index),
     )
     for one, two in zip(exact.positions, found.positions, strict=True):
@@ -153,8 +154,11 @@ def test_as_many_pages_as_are_asked_for(index: glie.Index) -> None:
     query = Queries.of(make_arrays(1, seed=4, low=1, high=1))
     state = index._state
     blocks = state.candidate_blocks(state.allowed(None, None))
-    few = find(query, blocks, state.ivf_pq, 1, probes=1, candidates=1)
+    few = scan_candidates(query, blocks, state.candidates.ivf_pq, 1, probes=1, candidates=1)
     assert few.cost.pages_estimated < 15
-    assert len(find(query, blocks, state.ivf_pq, 25, probes=1).positions[0]) == 25
+    assert (
+        len(scan_candidates(query, blocks, state.candidates.ivf_pq, 25, probes=1).positions[0])
+        == 25
+    )
     assert len(index.search(query, top=99, exact=False)[0]) == 30
     assert index.search([], exact=False) == []

@@ -15,8 +15,8 @@ import pytest
 from PIL import Image
 
 import glie
+from glie.candidates import build
 from glie.cli import main
-from glie.index import candidate_files
 from tests.conftest import make_arrays
 from tests.documents.test_documents import bad_files, make_pdf, picture
 from tests.evaluation.test_evaluation import PAGES, QUESTIONS, write_set
@@ -102,7 +102,7 @@ def test_candidates_or_every_page(
 
     run("index", "reports", "--to", "x.glie", "--k", 4)
     assert "none: every page is scanned" in run("info", "x.glie").out
-    monkeypatch.setattr(candidate_files, "CANDIDATE_PAGES", 2)
+    monkeypatch.setattr(build, "CANDIDATE_PAGES", 2)
     run("compact", "x.glie")
     assert "of these bytes a page, beyond any budget" in run("info", "x.glie").out
     assert run("info", "x.glie", "--json").json["candidate_bytes"] > 0

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from tools.fuzz import KINDS, SET, TARGETS, Fuzzer, Harm, Numbers, Target, guarded
 
 import glie
+from glie.candidates import build
 from glie.evaluation import cache as caching
 from glie.evaluation import encode
-from glie.index import candidate_files
 from glie.storage import json_digest
 
 HARMS = st.builds(
@@ -34,7 +34,7 @@ def fuzzer(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Fuzzer]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(candidate_files, "CANDIDATE_PAGES", 30)
+        patch.setattr(build, "CANDIDATE_PAGES", 30)
         yield Fuzzer(TARGETS[request.param], tmp_path_factory.mktemp("sound"))
 
 

@@ -12,7 +12,10 @@ import pytest
 
 import glie
 from glie import storage
-from glie.index import candidate_files, folder
+from glie.candidates import build
+from glie.candidates.build import encode_pages
+from glie.index import folder
+from glie.index.candidate_files import stored_vectors
 from glie.index.format import PQ_HEADER, PQFile, pq_bytes
 from glie.kernels.pq import PQCodes
 from glie.storage import checksum, json_digest
@@ -23,10 +26,8 @@ ENOUGH = 40  # pages, for a candidate index
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(candidate_files, "CANDIDATE_PAGES", ENOUGH)
-    monkeypatch.setattr(
-        candidate_files, "VECTORS_PER_STEP", 50
-    )  # a segment is encoded_segments in several steps
+    monkeypatch.setattr(build, "CANDIDATE_PAGES", ENOUGH)
+    monkeypatch.setattr(build, "VECTORS_PER_STEP", 50)  # a segment is encoded in several steps
 
 
 def pages(count: int, seed: int = 0) -> glie.Pages:
@@ -57,9 +58,11 @@ def check(index: glie.Index) -> None:
     assert state.manifest.candidates is not None
     assert len(files(index, "fnd")) == 1
     assert len(files(index, "sig")) == len(files(index, "seg")) == len(state.segments)
-    for segment, file in zip(state.segments, state.pq_files, strict=True):
+    for segment, file in zip(state.segments, state.candidates.pq_files, strict=True):
         for stored, made in zip(
-            file.pq_codes, candidate_files.encode_segment(segment, state.ivf_pq), strict=True
+            file.pq_codes,
+            encode_pages(stored_vectors(segment), state.candidates.ivf_pq),
+            strict=True,
         ):
             np.testing.assert_array_equal(stored, made)
     assert index.info().candidate_bytes == sum(
@@ -166,7 +169,7 @@ def test_restricted_searches(large: glie.Index, monkeypatch: pytest.MonkeyPatch)
         assert hits.cost.pages_estimated == 0  # so few are scanned
         assert len(hits) == hits.cost.pages_scanned
     assert set(large.search(make_arrays(1), top=99, ids=some, exact=False)[0].ids) == set(some)
-    monkeypatch.setattr(candidate_files, "CANDIDATE_PAGES", 10)
+    monkeypatch.setattr(build, "CANDIDATE_PAGES", 10)
     assert large.search(make_arrays(1), top=3, ids=some)[0].cost.pages_estimated > 0
     assert large.search(make_arrays(1), where={"part": 77}, exact=False)[0].ids == []
 
@@ -175,7 +178,7 @@ def test_a_large_index_without_one(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """As older versions have made them: scanned, until it is compacted or grows."""
     index = glie.Index.create(tmp_path / "old.glie", glie.Codec(k=4))
     with monkeypatch.context() as patch:
-        patch.setattr(candidate_files, "CANDIDATE_PAGES", 10**9)
+        patch.setattr(build, "CANDIDATE_PAGES", 10**9)
         index.add(pages(50))
     index = glie.Index.open(index.path)
     assert index.search(make_arrays(1))[0].cost.pages_estimated == 0
@@ -243,7 +246,9 @@ def test_damage_is_named(large: glie.Index, kind: str) -> None:
 def test_signatures_of_another_segment_are_refused(large: glie.Index) -> None:
     one, two = files(large, "sig")
     two.write_bytes(one.read_bytes())
-    with pytest.raises(glie.CorruptIndexError, match="not of the segment and the candidate index"):
+    with pytest.raises(
+        glie.CorruptIndexError, match="it belongs to another segment or another candidate index"
+    ):
         glie.Index.open(large.path).verify()
     assert glie.Index.open(large.path).search(make_arrays(1))[0].cost.pages_estimated == 0
 
@@ -251,9 +256,9 @@ def test_signatures_of_another_segment_are_refused(large: glie.Index) -> None:
 def test_a_cell_that_does_not_exist_is_refused(large: glie.Index) -> None:
     """Its checksum is right, what it covers is not."""
     state, path = large._state, files(large, "sig")[0]
-    file = state.pq_files[0]
+    file = state.candidates.pq_files[0]
     lists = file.pq_codes.lists.copy()
-    lists[0, 0] = len(state.ivf_pq.coarse)
+    lists[0, 0] = state.candidates.ivf_pq.lists
     path.write_bytes(pq_bytes(file.pq_codes._replace(lists=lists), file.segment, file.candidates))
     with pytest.raises(glie.CorruptIndexError, match="a list that is not one of"):
         glie.Index.open(large.path).verify()

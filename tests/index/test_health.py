@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import glie
-from glie.index import candidate_files, folder
+from glie.candidates import build
+from glie.index import folder
 from glie.index.format import tombstone_bytes
 from tests.codec.networks import random_codec
 from tests.conftest import make_arrays
@@ -31,7 +32,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """40, 12 and 4 pages in three segments, with a candidate index, pictures in the second, deletions in
     the first and the last, and page 0-1 replaced by one in the second."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(candidate_files, "CANDIDATE_PAGES", 30)
+        patch.setattr(build, "CANDIDATE_PAGES", 30)
         path = tmp_path_factory.mktemp("sound") / "a.glie"
         index = glie.Index.create(path, glie.Codec(k=3, dtype="int4"))
         index.add(pages(40, 0), metadata=[{"n": i} for i in range(40)])
@@ -44,7 +45,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def path(sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(candidate_files, "CANDIDATE_PAGES", 30)
+    monkeypatch.setattr(build, "CANDIDATE_PAGES", 30)
     return shutil.copytree(sound, tmp_path / "a.glie")
 
 

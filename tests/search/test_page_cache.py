@@ -1,4 +1,4 @@
-"""Pages at hand: the same vectors, decoded once, within their bytes."""
+"""The page cache: the same vectors, decoded once, within its bytes."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def codes(counting: Counting) -> glie.Codes:
 
 
 def test_the_same_vectors_and_none_decoded_twice(counting: Counting, codes: glie.Codes) -> None:
-    hot = PageCache(counting)
+    cache = PageCache(counting)
     plain = counting.codec.regenerate(codes)
     for rows in ([3, 1, 7], [7, 3], [0, 1, 2, 3], list(range(12)), [5]):
-        made = hot(codes.take(np.array(rows)))
+        made, _ = cache.pages(codes.take(np.array(rows)))
         assert made.ids == [codes.ids[i] for i in rows]
         for place, i in enumerate(rows):
             assert made[place].tobytes() == plain[i].tobytes()
@@ -51,39 +51,39 @@ def test_it_keeps_what_was_used_last_within_its_bytes(
     counting: Counting, codes: glie.Codes
 ) -> None:
     sizes = counting.codec.regenerate(codes).lengths * 16 * 4
-    hot = PageCache(counting, int(sizes[0] + sizes[1] + sizes[2]))
+    cache = PageCache(counting, int(sizes[0] + sizes[1] + sizes[2]))
     for i in (0, 1, 2, 0):
-        hot(codes.take(np.array([i])))
-    hot(codes.take(np.array([3])))  # 1 goes, perhaps 2; 0 was used since
-    assert hot._bytes <= hot._most_bytes
+        cache.pages(codes.take(np.array([i])))
+    cache.pages(codes.take(np.array([3])))  # 1 goes, perhaps 2; 0 was used since
+    assert cache._bytes <= cache._most_bytes
     before = len(counting.asked)
-    hot(codes.take(np.array([3])))
+    cache.pages(codes.take(np.array([3])))
     assert len(counting.asked) == before
-    hot(codes.take(np.array([1])))
+    cache.pages(codes.take(np.array([1])))
     assert counting.asked[before:] == [codes.ids[1]]
-    assert hot._bytes == sum(vectors.nbytes for vectors in hot._kept.values())
+    assert cache._bytes == sum(vectors.nbytes for vectors in cache._kept.values())
 
 
 def test_a_page_larger_than_all_is_not_kept(counting: Counting, codes: glie.Codes) -> None:
-    hot = PageCache(counting, 10)
+    cache = PageCache(counting, 10)
     for _ in range(2):
-        hot(codes)
+        cache.pages(codes)
     assert len(counting.asked) == 24
-    assert not hot._kept
+    assert not cache._kept
 
 
 def test_threads(counting: Counting, codes: glie.Codes) -> None:
-    hot = PageCache(counting, 4000)
+    cache = PageCache(counting, 4000)
     plain = counting.codec.regenerate(codes)
 
     def ask(seed: int) -> bool:
         rows = np.random.default_rng(seed).choice(12, 5, replace=False)
-        made = hot(codes.take(rows))
+        made, _ = cache.pages(codes.take(rows))
         return all(made[i].tobytes() == plain[row].tobytes() for i, row in enumerate(rows))
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(ask, range(200)))
-    assert hot._bytes == sum(vectors.nbytes for vectors in hot._kept.values()) <= 4000
+    assert cache._bytes == sum(vectors.nbytes for vectors in cache._kept.values()) <= 4000
 
 
 def test_an_index_decodes_a_page_once_until_it_changes(

@@ -13,7 +13,8 @@ import glie
 from glie.codec.readout.generative import FitScores
 from glie.kernels.maxsim import maxsim
 from glie.kernels.quantize import BITS, Packed
-from glie.search.two_stage import CodeBlock, rank
+from glie.search import rerank, scan
+from glie.search.scan import CodeBlock
 from tests.codec.networks import random_codec
 from tests.conftest import Floats, make_arrays, unit
 
@@ -92,7 +93,7 @@ def test_the_best_of_many_pages_are_the_best_by_exact_scores(
     dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Most are left out by a coarse score; equal pages and several blocks included."""
-    monkeypatch.setattr(glie.search.two_stage, "FEW_PAGES", 0)
+    monkeypatch.setattr(scan, "FEW_PAGES", 0)
     rng = np.random.default_rng(0)
     arrays = unit(rng.normal(size=(3000, 3, 16)))
     arrays[1000:1020] = arrays[5]  # equal scores
@@ -105,7 +106,7 @@ def test_the_best_of_many_pages_are_the_best_by_exact_scores(
         CodeBlock(stored.take(np.arange(a, b)), counts[a:b], a, np.arange(b - a)[:: 1 + (a > 0)])
         for a, b in pairwise(bounds)
     ]
-    found = rank(queries, blocks, 25)
+    found = scan.scan(queries, blocks, 25)
     asked = np.concatenate([block.first + block.rows for block in blocks])
     ends = 3 * np.arange(3000) + np.count_nonzero(counts, axis=1)
     flat = stored.take(np.arange(3000))._replace(rows=stored.rows.reshape(9000, -1))
@@ -126,12 +127,10 @@ def test_no_questions_of_many_pages(tmp_path: Path, dtype: str) -> None:
 def test_many_regenerated_pages_in_parts(
     monkeypatch: pytest.MonkeyPatch, fitted_index: glie.Index
 ) -> None:
-    import glie.search.two_stage
-
     queries = make_arrays(5, seed=6)
     whole = fitted_index.search(queries, top=20)
-    monkeypatch.setattr(glie.search.two_stage, "VECTORS_PER_REGENERATION", 70)
-    monkeypatch.setattr(glie.search.two_stage, "PAGES_PER_REGENERATION", 8)
+    monkeypatch.setattr(rerank, "VECTORS_PER_STEP", 70)
+    monkeypatch.setattr(rerank, "PAGES_PER_STEP", 8)
     parts = fitted_index.search(queries, top=20)
     assert [(hits.ids, hits.scores) for hits in whole] == [(h.ids, h.scores) for h in parts]
 

@@ -1,1 +1,1 @@
-"""Candidate generation by IVF-PQ: the pages worth scoring, found without reading every code."""
+"""Candidate generation by IVF-PQ: choose the pages worth scoring without reading every code."""

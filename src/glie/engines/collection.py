@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import numpy as np
+import numpy.typing as npt
 
+from glie.candidates.build import CANDIDATE_PAGES
 from glie.codec.codec import Codec
 from glie.codec.codes import Codes
 from glie.codec.readout.generative import encoder_entry, same_encoder
@@ -19,20 +22,18 @@ from glie.codec.store import from_files, to_files
 from glie.engines.base import Engine, Entry, Restriction, Row
 from glie.engines.entries import codes_of, rows_of, terms_for
 from glie.errors import EngineError, IdError, InputError
-from glie.filters import wanted
-from glie.index.candidate_files import CANDIDATE_PAGES
-from glie.index.snapshot import distinct
+from glie.filters import distinct_ids, wanted
 from glie.pages import Pages, Queries
-from glie.search.page_cache import PageCache, reconstruct_with
-from glie.search.results import Cost, Hits, Ranking, hits_of
-from glie.search.two_stage import (
-    CodeBlock,
-    Ints,
+from glie.search.options import (
+    SearchKeywords,
+    SearchOptions,
     check_number,
-    questions_of,
-    rank,
-    two_stage,
+    checked_queries,
 )
+from glie.search.page_cache import PageCache
+from glie.search.results import Cost, Hits, Ranking, hits_of
+from glie.search.scan import CodeBlock, scan
+from glie.search.two_stage import two_stage
 
 FORMAT = "glie-collection"
 VERSION = 1
@@ -55,7 +56,7 @@ class Collection:
         self.dim = dim
         self._encoder = encoder
         self._pages: int | None = None  # how many, once that was asked
-        self._hot = PageCache(codec.regenerate)
+        self.cache = PageCache.of(codec)
 
     @classmethod
     def create(
@@ -189,7 +190,7 @@ class Collection:
 
     def delete(self, ids: Iterable[str]) -> int:
         """Delete pages by id; an unknown id is an error, and then nothing is deleted."""
-        leaving = distinct(ids)
+        leaving = distinct_ids(ids)
         self._check_ids(leaving)
         for some in _in_requests(leaving):
             self.engine.delete(some)
@@ -208,54 +209,31 @@ class Collection:
         queries: Any,
         top: int = 10,
         *,
-        shortlist: int | None = None,
-        ids: Iterable[str] | None = None,
-        where: Mapping[str, Any] | None = None,
         filter: Any = None,
-        normalize: bool = False,
-        exact: bool | None = None,
         prefetch: int | None = None,
+        **keywords: Unpack[SearchKeywords],
     ) -> list[Hits]:
-        """The `top` best pages for each query, as `Index.search` finds them.
+        """The `top` best pages for each query, with the keyword arguments of `Index.search`.
 
-        `filter` is the engine's own (a Qdrant Filter, SQL for LanceDB), besides `ids` and
-        `where`. `exact=True` has the engine score every page, which it does anyway where there are
-        few; else it scores the `prefetch` pages whose means are nearest: more the more there are.
+        `filter` is one of the engine's own (a Qdrant Filter, SQL for LanceDB), besides `ids` and
+        `where`. With `exact=True` the engine scores every page. By default it does so for few
+        pages only, and otherwise scores the `prefetch` pages whose means are nearest.
         """
-        if shortlist is None:
-            shortlist = self.codec.shortlist
-        check_number("top", top, 1)
-        check_number("shortlist", shortlist, 0)
-        if exact not in (None, True, False):
-            raise InputError(f"exact: expected None, True or False, found {exact!r}")
-        questions = questions_of(queries, self.dim, self.path, normalize=normalize)
-        allowed = None if ids is None else distinct(ids)
-        if allowed:
-            self._check_ids(allowed)
-        among = Restriction(allowed, terms_for(wanted(where)), filter)
-        if exact is None:
-            exact = prefetch is None and len(self) < CANDIDATE_PAGES
+        options = SearchOptions(top, **keywords)
         if prefetch is not None:
             check_number("prefetch", prefetch, 1)
-        found: list[Entry] = []  # by position
-
-        def first_stage(count: int) -> Ranking:
-            nonlocal found
-            width = None if exact else prefetch or self._prefetch(count)
-            ranking, found = self._found(questions, count, width, among)
-            return ranking
-
-        def codes_at(positions: Ints) -> Codes:
-            return self._codes([found[position] for position in positions])
-
-        ranking = two_stage(
-            questions,
-            first_stage,
-            codes_at,
-            reconstruct_with(self.codec, self._hot),
-            int(top),
-            int(shortlist),
-        )
+        checked = checked_queries(queries, self.dim, self.path, normalize=options.normalize)
+        ids = None if options.ids is None else list(options.ids)
+        if ids:
+            self._check_ids(ids)
+        among = Restriction(ids, terms_for(wanted(options.where)), filter)
+        exact = options.exact
+        if exact is None:
+            exact = prefetch is None and len(self) < CANDIDATE_PAGES
+        shortlist = self.codec.shortlist if options.shortlist is None else options.shortlist
+        source = _Selection(self, among, exact, prefetch)
+        ranking = two_stage(source, checked, options.top, shortlist)
+        found = source.found
         return hits_of(ranking, lambda position: (found[position].id, found[position].metadata))
 
     def _prefetch(self, count: int) -> int:
@@ -279,7 +257,7 @@ class Collection:
         for q, entries in enumerate(lists):
             mine = np.array(sorted(position[entry.id] for entry in entries), np.int64)
             block = CodeBlock(codes.stored, codes.counts, 0, mine)
-            rankings.append(rank(questions.slice(q, q + 1), [block], count))
+            rankings.append(scan(questions.slice(q, q + 1), [block], count))
         cost = Cost(
             pages_scanned=sum(ranking.cost.pages_scanned for ranking in rankings),
             pages_regenerated=0,
@@ -309,6 +287,29 @@ class Collection:
 
     def __repr__(self) -> str:
         return f"Collection({self.path!r}, k={self.codec.k})"
+
+
+@dataclasses.dataclass
+class _Selection:
+    """The pages that one search may find; a position counts the pages that the engine found."""
+
+    collection: Collection
+    among: Restriction
+    exact: bool
+    prefetch: int | None
+    found: list[Entry] = dataclasses.field(default_factory=list)
+
+    @property
+    def cache(self) -> PageCache | None:
+        return self.collection.cache
+
+    def rank(self, queries: Queries, count: int) -> Ranking:
+        width = None if self.exact else self.prefetch or self.collection._prefetch(count)
+        ranking, self.found = self.collection._found(queries, count, width, self.among)
+        return ranking
+
+    def codes_at(self, positions: npt.NDArray[np.int64]) -> Codes:
+        return self.collection._codes([self.found[position] for position in positions])
 
 
 def _in_requests(ids: Sequence[str]) -> Iterator[Sequence[str]]:

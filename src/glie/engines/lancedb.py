@@ -17,8 +17,8 @@ import numpy as np
 from glie.engines.base import Entry, Restriction, Row, in_steps, require, told_as
 from glie.errors import EngineError, InputError
 from glie.kernels.maxsim import maxsim
+from glie.kernels.top_k import top_k
 from glie.pages import Floats, Queries
-from glie.search.two_stage import best_first
 
 EXTRA = "lancedb"
 OLDEST = "0.34"
@@ -238,7 +238,7 @@ class LanceDB:
                 mean = vectors.mean(axis=0)
                 query = self.table.search(mean, vector_column_name=MEAN).refine_factor(REFINED)
                 found = self._asked(query, among, prefetch, [*READ, CODES])
-                found = found.take(best_first(_maxsim(vectors, found[CODES]), count))
+                found = found.take(top_k(_maxsim(vectors, found[CODES]), count))
             return [_entry(row) for row in found.select(READ).to_pylist()]
 
     def _asked(self, query: Any, among: Restriction, count: int, columns: list[str]) -> Any:

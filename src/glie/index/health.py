@@ -21,9 +21,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from glie.candidates.ivf_pq import IvfPq
+from glie.candidates.ivf import IvfPq
 from glie.errors import CorruptIndexError, IndexFolderError
-from glie.index.candidate_files import with_pq_codes
+from glie.index.candidate_files import open_pq_file, read_ivf_pq, write_candidates
 from glie.index.folder import (
     ASIDE,
     CODEC,
@@ -39,10 +39,8 @@ from glie.index.format import Images, OtherVersionError, Segment, damaged, map_f
 from glie.index.snapshot import (
     OPEN_ATTEMPTS,
     open_images,
-    open_pq_codes,
     open_segment,
     read_deleted,
-    read_ivf_pq,
 )
 from glie.index.writer import PAGES_PER_STEP, SegmentWriter
 from glie.storage import make_durably, sync
@@ -178,7 +176,7 @@ def _mended(folder: Folder, found: _Findings) -> Manifest:
                 writer.add(part.segment.codes.take(rows), records, pictures)
         writer.flush()
         entries += writer.entries[written:]
-    candidates, entries = with_pq_codes(
+    candidates, entries = write_candidates(
         folder, entries, manifest.candidates, found.ivf_pq, writer.take_number
     )
     return dataclasses.replace(
@@ -404,8 +402,8 @@ def _checked_ivf_pq(
         path = folder.file(part.entry.pq_codes, "sig")
         try:
             _read_through(path)
-            file = open_pq_codes(path, part.segment, entry)
-            _ = file.pq_codes if ivf_pq is None else file.posting_lists(len(ivf_pq.coarse))
+            file = open_pq_file(path, part.segment, entry)
+            _ = file.pq_codes if ivf_pq is None else file.posting_lists(ivf_pq.lists)
         except (CorruptIndexError, FileNotFoundError) as error:
             damage.append(Damage(f"{SEGMENTS}/{path.name}", _fault(error), "nothing"))
             unencoded.add(part.entry.number)

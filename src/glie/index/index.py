@@ -9,22 +9,25 @@ import itertools
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from glie.candidates import build
 from glie.codec.codec import Codec
 from glie.codec.codes import Codes
 from glie.codec.readout.generative import encoder_entry
 from glie.codec.shrink import shrunk, smaller
 from glie.errors import CorruptIndexError, IdError, IndexFolderError, InputError, VectorError
-from glie.index import candidate_files, health
+from glie.filters import distinct_ids
+from glie.index import health
+from glie.index.candidate_files import write_candidates
 from glie.index.folder import Folder, Manifest
 from glie.index.format import StoredCodes, damaged, tombstone_bytes
 from glie.index.health import Health, Repair
-from glie.index.snapshot import Snapshot, distinct
+from glie.index.snapshot import Snapshot
 from glie.index.writer import (
     PAGES_PER_STEP,
     SegmentWriter,
@@ -35,15 +38,9 @@ from glie.index.writer import (
 from glie.pages import Pages
 from glie.progress import OnProgress, Progress, ignore
 from glie.renamed import renamed
-from glie.search.page_cache import PageCache, reconstruct_with
-from glie.search.results import Hits, Ranking, hits_of
-from glie.search.two_stage import (
-    check_number,
-    find,
-    questions_of,
-    rank,
-    two_stage,
-)
+from glie.search.options import SearchOptions, checked_queries
+from glie.search.results import Hits, hits_of
+from glie.search.two_stage import two_stage
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,7 +201,7 @@ class Index:
 
     def codes(self, ids: Sequence[str]) -> Codes:
         """What is stored of some pages, at least one, in the order of these ids."""
-        state, wanted = self._state, distinct(ids)
+        state, wanted = self._state, distinct_ids(ids)
         if not wanted:
             raise InputError("codes: expected at least one id")
         positions = np.array([state.position(page_id) for page_id in wanted], np.int64)
@@ -238,7 +235,7 @@ class Index:
             codec_bytes=self._folder.codec_size(),
             vectors=vectors,
             uncompressed_bytes=vectors * 2 * (dim or 0),
-            candidate_bytes=state.candidate_bytes,
+            candidate_bytes=state.candidates.bytes,
             document_bytes=self._folder.documents_size(),
         )
 
@@ -299,7 +296,7 @@ class Index:
         else:
             batches, arriving = pages, PAGES_PER_STEP
         with self._change() as state:
-            leaving, arrived = set(distinct(replacing)), set[str]()
+            leaving, arrived = set(distinct_ids(replacing)), set[str]()
             gone = {state.position(page_id) for page_id in leaving}
             taken = self._live_ids(state)
             writer = SegmentWriter(self._folder, state.manifest.next_number)
@@ -360,7 +357,7 @@ class Index:
                     f"{other.path}: its vectors have {other.dim} numbers, those of {self.path} "
                     f"have {dim}"
                 )
-            leaving, taken = set(distinct(replacing)), self._live_ids(state)
+            leaving, taken = set(distinct_ids(replacing)), self._live_ids(state)
             gone = {state.position(page_id) for page_id in leaving}
             for page_id in other.ids:
                 if page_id in taken and page_id not in leaving:
@@ -377,7 +374,7 @@ class Index:
     def delete(self, ids: Iterable[str]) -> int:
         """Delete pages by id; an unknown id is an error, and then nothing is deleted."""
         with self._change() as state:
-            leaving = distinct(ids)
+            leaving = distinct_ids(ids)
             gone = {state.position(page_id) for page_id in leaving}
             writer = SegmentWriter(self._folder, state.manifest.next_number)
             if gone:
@@ -388,8 +385,8 @@ class Index:
         """Rewrite the segments without the deleted pages and as few files as possible; give a large
         index that was made without a candidate index its own."""
         with self._change() as state:
-            large = len(self) >= candidate_files.CANDIDATE_PAGES
-            misfit = large != state.has_candidates() or state.candidates_fault is not None
+            stored, pay = state.candidates, build.candidates_pay(len(self))
+            misfit = pay != stored.complete() or stored.fault is not None
             deleted = any(entry.deleted for entry in state.manifest.segments)
             if len(state.segments) < 2 and not deleted and not misfit:
                 return
@@ -466,39 +463,12 @@ class Index:
         restricts the search to these pages; `where` to pages whose metadata has these values
         (a list stands for any of its values). `normalize` takes query vectors off the sphere.
         """
-        if shortlist is None:
-            shortlist = self.codec.shortlist
-        check_number("top", top, 1)
-        check_number("shortlist", shortlist, 0)
+        options = SearchOptions(top, shortlist, ids, where, normalize, exact)
         state = self._state
-        dim = state.manifest.dim
-        questions = questions_of(queries, dim, self.path, normalize=normalize)
-        if exact not in (None, True, False):
-            raise InputError(f"exact: expected None, True or False, found {exact!r}")
-        allowed = state.allowed(ids, where)
-        if exact is None:
-            pages = len(state) if allowed is None else int(np.count_nonzero(allowed))
-            exact = pages < candidate_files.CANDIDATE_PAGES or not state.has_candidates()
-
-        def first_stage(count: int) -> Ranking:
-            if exact or not state.segments:
-                return rank(questions, state.blocks(allowed), count)
-            return find(questions, state.candidate_blocks(allowed), state.ivf_pq, count)
-
-        ranking = two_stage(
-            questions,
-            first_stage,
-            state.codes_at,
-            self._reconstruct(state),
-            int(top),
-            int(shortlist),
-        )
+        checked = checked_queries(queries, self.dim, self.path, normalize=normalize)
+        shortlist = self.codec.shortlist if options.shortlist is None else options.shortlist
+        ranking = two_stage(state.select(options, self.codec), checked, options.top, shortlist)
         return hits_of(ranking, state.record)
-
-    def _reconstruct(self, state: Snapshot) -> Callable[[Codes], Pages] | None:
-        if state.hot is None:
-            state.hot = PageCache(self.codec.regenerate)
-        return reconstruct_with(self.codec, state.hot)
 
     def verify(self) -> Health:
         """Read every byte and check it; raises CorruptIndexError when something is damaged.
@@ -574,8 +544,12 @@ class Index:
         entries += writer.entries
         candidates = state.manifest.candidates if entries else None
         if writer.entries:
-            candidates, entries = candidate_files.with_pq_codes(
-                self._folder, entries, candidates, state.stored_ivf_pq, writer.take_number
+            candidates, entries = write_candidates(
+                self._folder,
+                entries,
+                candidates,
+                state.candidates.stored_ivf_pq,
+                writer.take_number,
             )
         adapted = codec is not None and codec is not self.codec
         manifest = dataclasses.replace(

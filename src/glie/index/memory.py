@@ -1,10 +1,11 @@
-"""Codes searched in memory as an index on disk would search them: for fits and evaluations."""
+"""Search of codes in memory, with the results of an index on disk: for fits and evaluations."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,18 +14,20 @@ from glie.codec.codec import SHORTLIST
 from glie.codec.codes import Codes
 from glie.index.format import StoredCodes
 from glie.kernels.maxsim import maxsim
+from glie.kernels.top_k import top_k
 from glie.pages import Pages, Queries
+from glie.search.page_cache import PageCache
 from glie.search.results import Cost, Ranking
-from glie.search.two_stage import CodeBlock, best_first, prepare, rank, two_stage
+from glie.search.scan import CodeBlock, scan, warm_up
+from glie.search.two_stage import two_stage
 
 
 class CodesInMemory:
-    """Codes as an index stores them, taken in part by part: those of all pages need never be there
-    in full precision."""
+    """Codes as an index stores them, added part by part: the vectors of all pages are never in
+    memory in full precision."""
 
     def __init__(self, parts: Iterable[Codes], size: Callable[[Codes], int] | None = None) -> None:
-        """`size` counts the bytes of codes that stand for others, more compact than an index has
-        them."""
+        """`size` counts the bytes of a part, if they are not those that an index would store."""
         self.blocks: list[CodeBlock] = []
         self.ids: list[str] = []
         self._parts: list[StoredCodes] = []
@@ -41,11 +44,11 @@ class CodesInMemory:
 
     @property
     def bytes_per_page(self) -> float:
-        """What is stored of a page, without its id and metadata."""
+        """Stored bytes of a page, without its id and metadata."""
         return self._bytes / len(self.ids)
 
     def take(self, rows: npt.NDArray[np.int64]) -> Codes:
-        """The codes of some pages, as they are read back."""
+        """The codes of some pages, rounded as they are stored."""
         firsts = np.array([block.first for block in self.blocks])
         where = np.searchsorted(firsts, rows, side="right") - 1
         found = [
@@ -55,6 +58,19 @@ class CodesInMemory:
         return StoredCodes.joined(found).read([self.ids[row] for row in rows])
 
 
+class _Selection(NamedTuple):
+    """All pages of some codes; `search.two_stage` reads it."""
+
+    stored: CodesInMemory
+    cache: PageCache | None
+
+    def rank(self, queries: Queries, count: int) -> Ranking:
+        return scan(queries, self.stored.blocks, count)
+
+    def codes_at(self, positions: npt.NDArray[np.int64]) -> Codes:
+        return self.stored.take(positions)
+
+
 def search_codes(
     queries: Queries,
     codes: Codes | CodesInMemory,
@@ -62,14 +78,11 @@ def search_codes(
     top: int,
     shortlist: int = SHORTLIST,
 ) -> Ranking:
-    """The best pages for each query, by row, as an index of these codes would find them: rounded
-    as it stores them, the shortlist regenerated if there is a way to."""
+    """The best pages of each query, by row, as an index of these codes would find them.
+    `regenerate` reconstructs the shortlist; None: codes alone."""
     stored = codes if isinstance(codes, CodesInMemory) else CodesInMemory([codes])
-
-    def first_stage(count: int) -> Ranking:
-        return rank(queries, stored.blocks, count)
-
-    return two_stage(queries, first_stage, stored.take, regenerate, top, shortlist)
+    cache = None if regenerate is None else PageCache(regenerate, most_bytes=0)
+    return two_stage(_Selection(stored, cache), queries, top, shortlist)
 
 
 def search_oracle(
@@ -79,8 +92,7 @@ def search_oracle(
     top: int,
     shortlist: int = SHORTLIST,
 ) -> Ranking:
-    """The same with the true vectors of the shortlist; reading them back from a cache is not part
-    of what it took."""
+    """`search_codes` with the true vectors of the shortlist. The seconds do not include `read`."""
     spent = 0.0
 
     def timed(listed: Codes) -> Pages:
@@ -96,20 +108,20 @@ def search_oracle(
 
 
 def search_vectors(queries: Queries, blocks: Iterable[Pages], top: int) -> Ranking:
-    """The same by exact MaxSim over all vectors of every page, block after block."""
-    prepare()
+    """The best pages of each query by exact MaxSim over all vectors, block by block."""
+    warm_up()
     positions = [np.empty(0, np.int64) for _ in queries.ids]
     scores = [np.empty(0, np.float32) for _ in queries.ids]
     pages = read = 0
-    seconds = 0.0  # of the search: reading blocks back from a cache is not part of it
+    seconds = 0.0  # of the search, without the reading of blocks
     for block in blocks:
         began = time.perf_counter()
         rows = block.offsets[:-1], block.offsets[1:]
         found = maxsim(queries.vectors, queries.offsets, block.vectors, *rows)
         for query, mine in enumerate(found):
-            best = best_first(mine, top)
+            best = top_k(mine, top)
             merged = np.concatenate([scores[query], mine[best]])
-            keep = best_first(merged, top)
+            keep = top_k(merged, top)
             positions[query] = np.concatenate([positions[query], pages + best])[keep]
             scores[query] = merged[keep]
         pages += len(block)

@@ -5,32 +5,33 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from glie.candidates.ivf_pq import IvfPq
+from glie.candidates import build
+from glie.candidates.ivf import EncodedBlock
+from glie.codec.codec import Codec
 from glie.codec.codes import Codes
-from glie.errors import CorruptIndexError, IdError, IndexFolderError, InputError
+from glie.errors import CorruptIndexError, IdError
 from glie.filters import Wanted, canonical, wanted
-from glie.index.candidate_files import encode_segment, fit_ivf_pq
-from glie.index.folder import CandidatesEntry, Folder, Manifest, SegmentEntry
+from glie.index.candidate_files import CandidateFiles
+from glie.index.folder import Folder, Manifest, SegmentEntry
 from glie.index.format import (
     Images,
     LostImages,
-    PQFile,
     Segment,
     StoredCodes,
     damaged,
-    map_file,
     read_tombstones,
 )
-from glie.kernels.pq import PostingLists, PQCodes, posting_lists
 from glie.kernels.quantize import BFLOAT16
+from glie.pages import Queries
+from glie.search.options import SearchOptions
 from glie.search.page_cache import PageCache
-from glie.search.two_stage import CandidateBlock, CodeBlock
-from glie.storage import checksum
+from glie.search.results import Ranking
+from glie.search.scan import CandidateBlock, CodeBlock, scan, scan_candidates
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -52,12 +53,13 @@ class Snapshot:
         ]
         self.images = [self._opened_images(folder, entry) for entry in manifest.segments]
         self.deleted = [read_deleted(folder, entry) for entry in manifest.segments]
-        self._open_candidates(folder, before)
+        known_candidates = None if before is None else before.candidates
+        self.candidates: CandidateFiles = CandidateFiles(
+            folder, manifest, self.segments, known_candidates
+        )
         self.bounds = np.cumsum([0] + [s.pages for s in self.segments], dtype=np.int64)
-        self.hot: PageCache | None = None  # regenerated pages, by their positions here
-        self._where: dict[
-            Wanted, Mask
-        ] = {}  # the last restrictions by metadata that were asked for
+        self._cache: PageCache | None = None  # reconstructed pages, by position
+        self._where: dict[Wanted, Mask] = {}  # the pages that match the last metadata filters
 
     def _opened_images(self, folder: Folder, entry: SegmentEntry) -> Images | LostImages | None:
         """A search needs no pictures, so damaged ones do not stand in its way."""
@@ -69,94 +71,6 @@ class Snapshot:
             return LostImages(damaged(Path(error.filename), "the file is missing"))
         except CorruptIndexError as error:
             return LostImages(error)
-
-    def _open_candidates(self, folder: Folder, before: Snapshot | None) -> None:
-        """Map its file and the PQ codes: a writer may replace them later. Both are made of the
-        codes, so an index with damaged ones is read like one without."""
-        entry, self.pq_files = self.manifest.candidates, list[PQFile]()
-        self.candidates_fault: str | None = None
-        if entry is None:
-            return
-        known = {} if before is None else {file.checksum: file for file in before.pq_files}
-        try:
-            self.ivf_pq_path = folder.file(entry.number, "fnd")
-            self._ivf_pq_data = map_file(self.ivf_pq_path)
-            for segment, named in zip(self.segments, self.manifest.segments, strict=True):
-                assert named.pq_codes is not None  # or the manifest was refused
-                file = open_pq_codes(folder.file(named.pq_codes, "sig"), segment, entry)
-                self.pq_files.append(known.get(file.checksum, file))
-        except FileNotFoundError as error:
-            if Manifest.read(folder.path) != self.manifest:  # a writer was faster
-                raise
-            self.candidates_fault = str(damaged(Path(str(error.filename)), "the file is missing"))
-        except IndexFolderError as error:
-            self.candidates_fault = str(error)
-        if self.candidates_fault is not None:
-            self.pq_files = []
-        elif (
-            before is not None
-            and before.manifest.candidates == entry
-            and vars(before).get("_ivf_pq")
-        ):
-            self._ivf_pq = before._ivf_pq  # read and checked already
-
-    @functools.cached_property
-    def _ivf_pq(self) -> IvfPq | None:
-        """The stored one, checked the first time; None where there is none to trust."""
-        entry = self.manifest.candidates
-        if entry is None or self.candidates_fault is not None:
-            return None
-        try:
-            return read_ivf_pq(self.ivf_pq_path, self._ivf_pq_data, entry, self.manifest.dim)
-        except CorruptIndexError as error:
-            self.candidates_fault = str(error)
-            return None
-
-    @functools.cached_property
-    def _encoded_segments(self) -> list[tuple[PQCodes, PostingLists]] | None:
-        """The stored PQ codes of each segment and its pages by list, likewise."""
-        if self._ivf_pq is None:
-            return None
-        lists = len(self._ivf_pq.coarse)
-        try:
-            return [(file.pq_codes, file.posting_lists(lists)) for file in self.pq_files]
-        except CorruptIndexError as error:
-            self.candidates_fault = str(error)
-            return None
-
-    @property
-    def stored_ivf_pq(self) -> IvfPq | None:
-        """The candidate index on disk, unless some file of it is known to be damaged."""
-        return None if self.candidates_fault is not None else self._ivf_pq
-
-    def has_candidates(self) -> bool:
-        """Whether the candidate index and all PQ codes are on disk and whole; reads them all."""
-        return self._encoded_segments is not None
-
-    @functools.cached_property
-    def ivf_pq(self) -> IvfPq:
-        """The one that is stored or, in an index without, one made now and kept in memory."""
-        if self._encoded_segments is not None:
-            assert self._ivf_pq is not None
-            return self._ivf_pq
-        return fit_ivf_pq(self.segments)
-
-    @functools.cached_property
-    def encoded_segments(self) -> list[tuple[PQCodes, PostingLists]]:
-        """The PQ codes of each segment and its pages by list."""
-        if self._encoded_segments is not None:
-            return self._encoded_segments
-        lists = len(self.ivf_pq.coarse)
-        made = [encode_segment(segment, self.ivf_pq) for segment in self.segments]
-        return [(pq_codes, posting_lists(pq_codes, lists)) for pq_codes in made]
-
-    @property
-    def candidate_bytes(self) -> int:
-        """What the candidate index and the PQ codes take on disk."""
-        if self.manifest.candidates is None or self.candidates_fault is not None:
-            return 0
-        sizes = [file.bytes for file in self.pq_files]
-        return len(self._ivf_pq_data) + sum(sizes)
 
     @classmethod
     def latest(cls, folder: Folder, before: Snapshot | None = None) -> Snapshot:
@@ -220,12 +134,22 @@ class Snapshot:
             return None
         return np.asarray(~np.concatenate(self.deleted))
 
+    def select(self, options: SearchOptions, codec: Codec) -> Selection:
+        """The pages that a search with these options may find."""
+        allowed, exact = self.allowed(options.ids, options.where), options.exact
+        if exact is None:
+            pages = len(self) if allowed is None else int(np.count_nonzero(allowed))
+            exact = not build.candidates_pay(pages) or not self.candidates.complete()
+        if self._cache is None:
+            self._cache = PageCache.of(codec)
+        return Selection(self, allowed, exact or not self.segments, self._cache)
+
     def allowed(self, ids: Iterable[str] | None, where: Mapping[str, Any] | None) -> Mask | None:
-        """The positions that a search goes through, restricted to ids and metadata; None: all."""
+        """The positions of live pages with these ids and this metadata; None: all positions."""
         allowed = self._alive
         if ids is not None:
             allowed = np.zeros(int(self.bounds[-1]), bool)
-            allowed[[self.position(page_id) for page_id in distinct(ids)]] = True
+            allowed[[self.position(page_id) for page_id in ids]] = True
         if where:
             matching = self._matching(wanted(where))
             allowed = matching if allowed is None else allowed & matching
@@ -242,15 +166,13 @@ class Snapshot:
                 yield CodeBlock(segment.vectors, segment.stored_counts, first, rows)
 
     def candidate_blocks(self, allowed: Mask | None) -> list[CandidateBlock]:
-        """The same with PQ codes, for the candidate index."""
+        """The codes of all segments with their PQ codes, for a search over candidates."""
         blocks = []
-        for number, (segment, encoded_segments) in enumerate(
-            zip(self.segments, self.encoded_segments, strict=True)
-        ):
+        for number, segment in enumerate(self.segments):
             first, last = int(self.bounds[number]), int(self.bounds[number + 1])
             mask = None if allowed is None else allowed[first:last]
-            codes = segment.vectors, segment.stored_counts
-            blocks.append(CandidateBlock(*codes, first, *encoded_segments, mask))
+            encoded = EncodedBlock(*self.candidates.encoded[number], mask)
+            blocks.append(CandidateBlock(segment.vectors, segment.stored_counts, first, encoded))
         return blocks
 
     def codes_at(self, positions: Ints) -> Codes:
@@ -278,6 +200,26 @@ class Snapshot:
             self._where.clear()
         self._where[where] = matching
         return matching
+
+
+class Selection(NamedTuple):
+    """The pages of a state that one search may find; `search.two_stage` reads it."""
+
+    state: Snapshot
+    allowed: Mask | None  # None: all positions
+    exact: bool  # scan all of them, not only candidates
+    cache: PageCache | None
+
+    def rank(self, queries: Queries, count: int) -> Ranking:
+        """The `count` best pages of each query by their codes."""
+        if self.exact:
+            return scan(queries, self.state.blocks(self.allowed), count)
+        blocks = self.state.candidate_blocks(self.allowed)
+        return scan_candidates(queries, blocks, self.state.candidates.ivf_pq, count)
+
+    def codes_at(self, positions: Ints) -> Codes:
+        """The codes at these positions, which ascend."""
+        return self.state.codes_at(positions)
 
 
 def open_segment(
@@ -313,38 +255,3 @@ def read_deleted(folder: Folder, entry: SegmentEntry) -> Mask:
         if (len(deleted), int(deleted.sum())) != (entry.pages, entry.deleted):
             raise damaged(path, "it is not the file that the manifest names")
     return deleted
-
-
-def open_pq_codes(path: Path, segment: Segment, candidates: CandidatesEntry) -> PQFile:
-    """The PQ codes of this segment by this candidate index; others are refused."""
-    file = PQFile(path)
-    if (file.segment, file.candidates) != (segment.checksum, candidates.checksum):
-        raise damaged(path, "it is not of the segment and the candidate index it is named with")
-    if (file.pages, file.k) != (segment.pages, segment.k):
-        raise damaged(path, f"it is of {file.pages} pages, expected {segment.pages}")
-    return file
-
-
-def read_ivf_pq(
-    path: Path, data: npt.NDArray[np.uint8], entry: CandidatesEntry, dim: int | None
-) -> IvfPq:
-    """The candidate index in a file, if it is the one that the manifest names."""
-    if checksum(data) != entry.checksum:
-        raise damaged(path, "it is not the candidate index that the manifest names")
-    try:
-        ivf_pq = IvfPq.from_bytes(data.tobytes(), str(path))
-    except InputError as error:
-        raise damaged(path, str(error)) from None
-    if ivf_pq.dim != dim:
-        raise damaged(path, f"it is for vectors of {ivf_pq.dim} numbers")
-    return ivf_pq
-
-
-def distinct(ids: Iterable[str]) -> list[str]:
-    """Ids without repetitions; a single string is a mistake."""
-    if isinstance(ids, str):
-        raise IdError(f"ids: expected a list of ids, found the single string {ids!r}")
-    try:
-        return list(dict.fromkeys(ids))
-    except TypeError as error:
-        raise IdError(f"ids: expected a list of strings: {error}") from None

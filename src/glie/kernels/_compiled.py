@@ -46,7 +46,7 @@ def _inline(function):
 
 @_inline
 def address(array):
-    """Where an array begins, encoded_segments: unsigned and encoded_segments numbers would add up to a float."""
+    """The address of an array as a signed number: signed plus unsigned would be a float."""
     return np.int64(array.ctypes.data)
 
 

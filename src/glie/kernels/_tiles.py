@@ -195,13 +195,13 @@ def _unpack(bits):
     return unpack
 
 
-def _multiply_small(builder, unsigned, encoded_segments):
+def _multiply_small(builder, unsigned, signed):
     """Products of 8-bit integers, each added to its neighbour's, in 16 bits, which must hold
     them."""
     if HAS_AVX2:
-        return _call(builder, "llvm.x86.avx2.pmadd.ub.sw", PAIRS, unsigned, encoded_segments)
+        return _call(builder, "llvm.x86.avx2.pmadd.ub.sw", PAIRS, unsigned, signed)
     wide = ir.VectorType(ir.IntType(16), SMALL.count)
-    product = builder.mul(builder.zext(unsigned, wide), builder.sext(encoded_segments, wide))
+    product = builder.mul(builder.zext(unsigned, wide), builder.sext(signed, wide))
     return _neighbours(builder, product)
 
 

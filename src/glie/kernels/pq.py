@@ -83,7 +83,7 @@ def _groups(by_token: Floats) -> Floats:
 
 
 @functools.cache
-def prepare() -> None:
+def warm_up() -> None:
     """Have the compiled loops in memory, so that what is timed next is only the search."""
     lists, codes = np.zeros((1, 1), "<u2"), np.zeros((1, 1, PARTS), np.uint8)
     for array in (lists, codes):

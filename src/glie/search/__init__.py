@@ -1,1 +1,1 @@
-"""Search in two stages: MaxSim over stored codes, then over a regenerated shortlist."""
+"""Search in two stages: MaxSim over stored codes, then over the reconstructed shortlist."""

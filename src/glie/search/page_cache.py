@@ -1,10 +1,11 @@
-"""Regenerated pages kept at hand, so that a page which many ask for is not decoded each time."""
+"""Page cache (LRU): reconstructed pages kept in memory, so that a popular page is decoded once."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,18 +16,36 @@ from glie.pages import Floats, Pages
 MOST_BYTES = 64 << 20  # 127 pages of 1,031 x 128
 
 
+class Reconstructed(NamedTuple):
+    """Reconstructed pages, and how many of them were cached."""
+
+    pages: Pages
+    cached: int
+
+
 class PageCache:
-    """Calls `regenerate` for pages that are not at hand, told apart by their ids. Keeps at most
-    `most_bytes` of vectors, those used last. Threads may share it."""
+    """Reconstructs pages with `regenerate` and keeps the last used, by id, up to `most_bytes` of
+    vectors; 0 keeps none. Threads may share it."""
 
     def __init__(self, regenerate: Callable[[Codes], Pages], most_bytes: int = MOST_BYTES) -> None:
         self._regenerate = regenerate
         self._most_bytes = most_bytes
-        self._kept: OrderedDict[str, Floats] = OrderedDict()
+        self._kept: OrderedDict[str, Floats] = OrderedDict()  # the last used at the end
         self._bytes = 0
         self._lock = threading.Lock()
 
-    def __call__(self, codes: Codes) -> Pages:
+    @classmethod
+    def of(cls, codec: Codec) -> PageCache | None:
+        """A cache for pages of this codec; None if its pages are only what is stored of them."""
+        if not codec.regenerates:
+            return None
+        # looking codewords up costs no more than a look into the cache
+        return cls(codec.regenerate, 0 if codec.decoder is None else MOST_BYTES)
+
+    def pages(self, codes: Codes) -> Reconstructed:
+        """The pages of these codes, in their order."""
+        if not self._most_bytes:
+            return Reconstructed(self._regenerate(codes), 0)
         with self._lock:
             found = [self._kept.get(page_id) for page_id in codes.ids]
             for page_id, vectors in zip(codes.ids, found, strict=True):
@@ -34,33 +53,22 @@ class PageCache:
                     self._kept.move_to_end(page_id)
         missing = np.array([i for i, vectors in enumerate(found) if vectors is None], np.int64)
         made = self._regenerate(codes.take(missing))
-        for i, vectors in zip(missing.tolist(), made, strict=True):
-            found[i] = vectors
         self._keep(made)
         if len(missing) == len(codes):
-            return made
+            return Reconstructed(made, 0)
+        for i, vectors in zip(missing.tolist(), made, strict=True):
+            found[i] = vectors
         rows = [vectors for vectors in found if vectors is not None]
         offsets = np.cumsum([0, *map(len, rows)])
-        return Pages.packed(np.concatenate(rows), offsets, codes.ids)
-
-    def cached(self, ids: Iterable[str]) -> int:
-        """How many of these need not be regenerated."""
-        with self._lock:
-            return sum(page_id in self._kept for page_id in ids)
+        pages = Pages.packed(np.concatenate(rows), offsets, codes.ids)
+        return Reconstructed(pages, len(codes) - len(missing))
 
     def _keep(self, pages: Pages) -> None:
         with self._lock:
             for page_id, vectors in zip(pages.ids, pages, strict=True):
                 if vectors.nbytes > self._most_bytes or page_id in self._kept:
                     continue
-                self._kept[page_id] = vectors.copy()  # not the whole batch's memory
+                self._kept[page_id] = vectors.copy()  # a view would keep the whole batch
                 self._bytes += vectors.nbytes
                 while self._bytes > self._most_bytes:
                     self._bytes -= self._kept.popitem(last=False)[1].nbytes
-
-
-def reconstruct_with(codec: Codec, hot: PageCache) -> Callable[[Codes], Pages] | None:
-    """What reads the pages of a shortlist back, if anything can."""
-    if codec.decoder is None:  # to look words up costs no more than to keep them
-        return codec.regenerate if codec.regenerates else None
-    return hot

@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from glie.codec.codes import Codes, used_rows
 from glie.kernels.maxsim import maxsim
+from glie.kernels.top_k import top_k
 from glie.pages import Queries
-from glie.search.two_stage import best_first
 
 Ints = npt.NDArray[np.int64]
 
@@ -32,6 +32,6 @@ def hard_negatives(
         scores = maxsim(part.vectors, part.offsets, flat, starts, ends)
         for row, query in zip(scores, range(first, first + len(part)), strict=True):
             row[list(relevant[query])] = -np.inf
-            best = best_first(row, min(pool, len(row) - len(relevant[query])))
+            best = top_k(row, min(pool, len(row) - len(relevant[query])))
             found[query] = np.resize(best, pool)
     return found

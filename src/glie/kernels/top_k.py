@@ -1,0 +1,19 @@
+"""The k largest scores, in an order that does not depend on how they were computed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+def top_k(scores: npt.NDArray[Any], k: int) -> npt.NDArray[np.int64]:
+    """Indices of the `k` largest scores, largest first; of equal scores the earlier comes first."""
+    if k < len(scores):
+        # a partition finds the k-th score; only scores as high as it are sorted
+        threshold = np.partition(scores, len(scores) - k)[len(scores) - k]
+        contenders = np.flatnonzero(scores >= threshold)
+    else:
+        contenders = np.arange(len(scores))
+    return contenders[np.argsort(-scores[contenders], kind="stable")[:k]]

@@ -1,0 +1,65 @@
+"""What a search is asked for, validated once."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any, TypedDict
+
+import numpy as np
+
+from glie.errors import InputError, VectorError
+from glie.filters import distinct_ids, wanted
+from glie.pages import Queries
+
+
+class SearchKeywords(TypedDict, total=False):
+    """The keyword arguments that every search takes, besides `top`."""
+
+    shortlist: int | None
+    ids: Iterable[str] | None
+    where: Mapping[str, Any] | None
+    normalize: bool
+    exact: bool | None
+
+
+@dataclasses.dataclass(frozen=True)
+class SearchOptions:
+    """The options of a search. `Index.search` says what they mean."""
+
+    top: int = 10
+    shortlist: int | None = None  # None: the codec's default
+    ids: Iterable[str] | None = None  # a list without repetitions, once validated
+    where: Mapping[str, Any] | None = None
+    normalize: bool = False
+    exact: bool | None = None  # None: by the number of pages
+
+    def __post_init__(self) -> None:
+        check_number("top", self.top, 1)
+        if self.shortlist is not None:
+            check_number("shortlist", self.shortlist, 0)
+        if self.exact not in (None, True, False):
+            raise InputError(f"exact: expected None, True or False, found {self.exact!r}")
+        wanted(self.where)
+        if self.ids is not None:
+            object.__setattr__(self, "ids", distinct_ids(self.ids))
+
+
+def check_number(name: str, number: object, least: int) -> None:
+    """Refuse what is not a whole number of at least `least`."""
+    whole = isinstance(number, (int, np.integer)) and not isinstance(number, bool)
+    if not whole or number < least:  # type: ignore[operator]
+        raise InputError(f"{name}: expected a whole number of at least {least}, found {number!r}")
+
+
+def checked_queries(
+    queries: Any, dim: int | None, place: object, *, normalize: bool = False
+) -> Queries:
+    """Queries for vectors of `dim` numbers, which are stored at `place`."""
+    checked = Queries.of(queries, normalize=normalize)
+    if len(checked) and dim not in (None, checked.dim):
+        raise VectorError(
+            f"queries: their vectors have {checked.dim} numbers, those of {place} have {dim}; "
+            "encode them with the encoder that made the index"
+        )
+    return checked
