@@ -24,34 +24,40 @@ ROOMS: dict[str, str] = {
     "filters": "errors",
     "pages": "errors",
     "measures": "errors",
+    "identity": "errors",
     "documents": "errors",
     "geometry": "errors progress pages",
-    "codec": "errors progress storage kernels pages",
+    "codec": "errors progress storage kernels pages identity",
     "candidates": "errors kernels codec",
     "search": "errors kernels filters pages codec candidates",
-    "index": "errors renamed progress storage kernels filters pages codec candidates search",
-    "engines": "errors progress storage kernels filters pages codec candidates search index",
-    "planning": "errors renamed progress kernels pages codec index",
+    "index": (
+        "errors renamed progress storage kernels filters pages identity codec candidates search"
+    ),
+    "engines": (
+        "errors progress storage kernels filters pages identity codec candidates search index"
+    ),
+    "planning": "errors renamed progress kernels pages identity codec index",
     "encoders": "errors kernels pages documents",
-    "ingest": "errors progress pages documents codec index encoders",
-    "retriever": "errors documents search index encoders ingest",
-    "training": "errors progress kernels pages measures codec index",
+    "ingest": "errors progress pages identity documents codec index encoders",
+    "retriever": "errors identity documents search index encoders ingest",
+    "training": "errors progress kernels pages measures identity codec index",
     "glie": "errors pages geometry codec search index engines planning training",
     "evaluation": (
-        "errors wording progress storage kernels pages measures documents geometry codec "
-        "search index encoders training"
+        "errors wording progress storage kernels pages measures identity documents "
+        "geometry codec search index encoders training"
     ),
     "integrations": (
         "errors wording storage pages documents codec index encoders ingest retriever glie"
     ),
-    "distributed": "errors progress kernels documents codec index engines encoders ingest",
+    "distributed": "errors progress kernels identity documents codec index engines encoders ingest",
     "server": (
-        "errors wording progress storage pages documents geometry codec search index planning "
-        "encoders ingest retriever glie"
+        "errors wording progress storage pages identity documents geometry codec search "
+        "index planning encoders ingest retriever glie"
     ),
     "cli": (
-        "errors wording progress documents geometry codec index engines planning encoders "
-        "ingest retriever training glie evaluation integrations distributed server"
+        "errors wording progress identity documents geometry codec index engines "
+        "planning encoders ingest retriever training glie evaluation integrations "
+        "distributed server"
     ),
 }
 

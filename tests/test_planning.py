@@ -12,6 +12,7 @@ import pytest
 import glie
 from glie.evaluation import Encoded, encode, sample
 from glie.evaluation.datasets import Dataset
+from glie.identity import EncoderId
 from glie.progress import Progress
 from tests.conftest import Floats, make_arrays
 from tests.documents.test_documents import make_pdf
@@ -110,7 +111,7 @@ def test_samples_of_a_set_and_of_documents(tmp_path: Path) -> None:
     (folder / "queries.jsonl").unlink()
     drawn = sample(folder, 4, 0, encoded)
     assert len(drawn.pages) == 4
-    assert drawn.encoder == {"name": "fake", "revision": "1"}
+    assert drawn.encoder == EncoderId("fake", "1")
 
     make_pdf(tmp_path / "docs" / "a.pdf", ["one", "two", "three"])
     (tmp_path / "docs" / "b.txt").write_text("four")

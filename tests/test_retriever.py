@@ -53,7 +53,7 @@ def test_ask(index: glie.Index) -> None:
 def test_an_encoder_of_other_weights_is_refused(tmp_path: Path) -> None:
     made = glie.Index.create(tmp_path / "x.glie", encoder={"name": "numbered", "revision": "2"})
     made.add(glie.Pages(make_arrays(3)))
-    with pytest.raises(glie.EncoderError, match=r"not 'numbered' .revision 1."):
+    with pytest.raises(glie.EncoderError, match=r"not encoder 'numbered' .revision 1."):
         Retriever(made, Numbered()).ask("1")
 
 

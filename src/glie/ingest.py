@@ -7,10 +7,9 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from glie.codec.anchors import check_length
-from glie.codec.readout.generative import same_encoder
 from glie.documents import (
     TEXT,
     DocumentPage,
@@ -19,16 +18,15 @@ from glie.documents import (
     read_document,
     small_picture,
 )
-from glie.encoders import load_encoder
 from glie.encoders.base import Encoder, reads
 from glie.errors import (
     DocumentError,
-    EncoderError,
     IdError,
     InputError,
     MissingExtraError,
     VectorError,
 )
+from glie.identity import EncodedPages, check_encoder
 from glie.index.index import FIRST_PAGES, Batch, Index
 from glie.pages import Pages
 from glie.progress import Progress, ignore
@@ -205,7 +203,7 @@ def _pages_per_commit(index: Index) -> int:
     if not codec.adapts or index.dim is not None:
         return PAGES_PER_COMMIT
     made_for = None if codec.codebook is None else codec.codebook.encoder
-    known = made_for and encoder and same_encoder(made_for, encoder)
+    known = made_for and encoder and made_for.matches(encoder)
     return PAGES_PER_COMMIT if known else FIRST_PAGES + 1
 
 
@@ -216,49 +214,6 @@ def found_documents(paths: Sequence[str | os.PathLike[str]]) -> list[FoundDocume
         given = ", ".join(str(path) for path in paths)
         raise DocumentError(f"{given}: no documents there (PDF, image, text or Markdown)")
     return found
-
-
-class EncodedPages(Protocol):
-    """Pages that may remember their encoder: an index, or a collection in an engine."""
-
-    @property
-    def path(self) -> object: ...
-
-    @property
-    def encoder(self) -> dict[str, Any] | None: ...
-
-    def records(self) -> Iterator[tuple[str, dict[str, Any]]]: ...
-
-
-def encoder_name(index: EncodedPages) -> str:
-    """The name of the encoder that made the pages."""
-    if index.encoder is None:
-        raise EncoderError(
-            f"{index.path}: it does not name the encoder that made its vectors; use it from "
-            "Python: glie.Index.open(...), with vectors of your own"
-        )
-    return str(index.encoder["name"])
-
-
-def encoder_of(index: EncodedPages, asked: str | os.PathLike[str] | None = None) -> Encoder:
-    """The encoder that made the index, of the very revision; another one is refused. `asked` is
-    where it lies now, if it has moved."""
-    name, recorded = encoder_name(index), index.encoder or {}
-    wanted = name if asked is None else os.fspath(asked)
-    encoder = load_encoder(wanted, revision=recorded["revision"] if wanted == name else None)
-    check_encoder(index, encoder)
-    return encoder
-
-
-def check_encoder(index: EncodedPages, encoder: Encoder) -> None:
-    """Refuse to mix the vectors of two encoders."""
-    name, recorded = encoder_name(index), index.encoder or {}
-    if not same_encoder(recorded, {"name": encoder.name, "revision": encoder.revision}):
-        raise EncoderError(
-            f"{index.path}: made with encoder {name!r} (revision {recorded['revision']}), not "
-            f"{encoder.name!r} (revision {encoder.revision}); use that one, or index the documents "
-            "again"
-        )
 
 
 def known_documents(index: EncodedPages) -> dict[str, KnownDocument]:

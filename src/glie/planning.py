@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from glie.codec.codec import Codec
-from glie.codec.readout.generative import encoder_entry
 from glie.errors import InputError
+from glie.identity import EncoderId, Identified
 from glie.index.index import Index
 from glie.kernels.maxsim import maxsim
 from glie.kernels.top_k import top_k
@@ -60,7 +60,7 @@ def plan(
     pages: Pages,
     budgets: Sequence[int],
     *,
-    encoder: Mapping[str, Any] | str | None = None,
+    encoder: Identified | Mapping[str, Any] | str | None = None,
     codec: Codec | None = None,
     seed: int = 0,
     progress: OnProgress = ignore,
@@ -71,7 +71,7 @@ def plan(
     than 500 pages, so many are drawn."""
     if not isinstance(pages, Pages) or not len(pages):
         raise InputError(f"plan: expected glie.Pages, at least one, found {pages!r}")
-    entry, rng = encoder_entry(encoder), np.random.default_rng(seed)
+    entry, rng = EncoderId.of(encoder), np.random.default_rng(seed)
     codecs = [Codec(bytes_per_page=budget) for budget in budgets]  # or say what is wrong
     if len(pages) > MOST_PAGES:
         drawn = np.sort(rng.permutation(len(pages))[:MOST_PAGES])
@@ -117,7 +117,7 @@ def _measured(
     questions: Queries,
     exact: Floats,
     codec: Codec,
-    encoder: Mapping[str, Any] | None,
+    encoder: EncoderId | None,
     budget: int | None,
 ) -> Planned:
     """The pages in an index of their own, asked all questions."""

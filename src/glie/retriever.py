@@ -24,8 +24,9 @@ from glie.documents import (
 )
 from glie.encoders import Encoder, load_encoder
 from glie.errors import GlieError, InputError, MissingExtraError
+from glie.identity import EncodedPages, check_encoder, recorded_encoder
 from glie.index.index import Index
-from glie.ingest import EncodedPages, check_encoder, encoder_of, file_digest, pages_of
+from glie.ingest import file_digest, pages_of
 from glie.search.results import Cost, Hits
 
 # What turns questions into vectors: an encoder, its name, or any function of a list of texts that
@@ -161,6 +162,16 @@ def encode_by(index: EncodedPages, encoder: AnyEncoder | None) -> Encode:
             "encoder: expected an encoder, its name, or a function of a list of texts, found "
             f"{type(encoder).__name__}"
         )
+    return encoder
+
+
+def encoder_of(pages: EncodedPages, asked: str | os.PathLike[str] | None = None) -> Encoder:
+    """Load the encoder that made the pages, at its recorded revision; another is refused. `asked`
+    is where it lies now, if it has moved."""
+    recorded = recorded_encoder(pages)
+    wanted = recorded.name if asked is None else os.fspath(asked)
+    encoder = load_encoder(wanted, revision=recorded.revision if wanted == recorded.name else None)
+    check_encoder(pages, encoder)
     return encoder
 
 

@@ -16,6 +16,7 @@ from glie.codec.codes import Blobs, Codes
 from glie.codec.readout.codebook import Codebook, fit_codebook, residuals
 from glie.codec.readout.residual import most_residual_bytes, reconstructed, residual_codes
 from glie.codec.store import CODEBOOK
+from glie.identity import EncoderId
 from tests.conftest import make_arrays
 
 DIM = 32
@@ -29,7 +30,7 @@ def pages_of(count: int, seed: int = 0, high: int = 60) -> glie.Pages:
 def book() -> Codebook:
     pages = pages_of(60, seed=1)
     rest, _ = residuals(pages, glie.Codec(4, dtype="int2").compress(pages), 0.5)
-    return fit_codebook(rest, 100, encoder={"name": "tiny", "revision": None})
+    return fit_codebook(rest, 100, encoder=EncoderId("tiny"))
 
 
 @pytest.fixture(scope="module")

@@ -10,11 +10,12 @@ import glie
 from glie.codec.adapt import fits
 from glie.codec.readout.codebook import Codebook
 from glie.encoders import load_encoder
+from glie.identity import EncoderId
 
 
 def test_the_shipped_codec() -> None:
     encoder = load_encoder()
-    codec = glie.Codec.shipped({"name": encoder.name, "revision": encoder.revision})
+    codec = glie.Codec.shipped(encoder)
     assert codec is not None
     assert (codec.k, codec.dim) == (4, 128)
     assert codec.fitted is not None
@@ -30,7 +31,7 @@ def test_the_shipped_codec() -> None:
 def test_the_codebook_is_that_of_the_embedded_encoder() -> None:
     encoder = load_encoder()
     book = Codebook.shipped()
-    assert book.encoder == {"name": encoder.name, "revision": encoder.revision}
+    assert book.encoder == EncoderId.of(encoder)
     text = "The library opens at nine, and children under twelve need a library card of their own."
     assert fits(book, glie.Pages(encoder.encode_pages([text] * 3)))
 

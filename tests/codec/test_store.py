@@ -17,6 +17,7 @@ import pytest
 
 import glie
 from glie.codec.card import model_card
+from glie.identity import EncoderId
 from glie.storage import digest
 from tests.codec.networks import random_codec
 from tests.conftest import make_arrays
@@ -259,7 +260,7 @@ def test_a_card_names_the_model_it_is_for(tmp_path: Path) -> None:
     assert fitted is not None
 
     def card(name: str) -> str:
-        made = dataclasses.replace(fitted, encoder={"name": name, "revision": "abc"})
+        made = dataclasses.replace(fitted, encoder=EncoderId(name, "abc"))
         return model_card(glie.Codec(fitted=made), "me/codec")
 
     on_hub = card("vidore/colqwen2-v1.0-hf")

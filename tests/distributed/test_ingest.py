@@ -221,7 +221,7 @@ def test_what_goes_wrong_is_said(cluster: Any, tmp_path: Path, reports: Path) ->
     shards = tmp_path / "shards"
     options: dict[str, Any] = {"shards": shards, "workers": 2}
     with pytest.raises(
-        glie.GlieError, match=r"worker has encoder 'words' \(revision 2\), expected"
+        glie.GlieError, match=r"worker: expected encoder 'words' \(revision 1\), not .*2\)"
     ):
         ingest_on_ray(index, Words(), [reports], load=other, **options)
     with pytest.raises(glie.EncoderError, match="made with encoder 'words'"):

@@ -25,7 +25,9 @@ from glie.encoders.loading import PILLOW, quietly, without_videos
 from glie.encoders.reduction import write_reduction
 from glie.evaluation import encode, sample
 from glie.evaluation.datasets import Dataset
-from glie.ingest import encoder_of, ingest
+from glie.identity import EncoderId
+from glie.ingest import ingest
+from glie.retriever import encoder_of
 from tests.checkpoints import DIM, RETRIEVAL, VISUAL, saved
 from tests.cli.test_cli import Run, run  # noqa: F401
 from tests.conftest import unit
@@ -237,7 +239,7 @@ def test_another_encoder_is_refused(
     folder, index = shutil.copytree(checkpoint("colpali"), tmp_path / "model"), tmp_path / "x.glie"
     assert run("index", documents, "--to", index, "--encoder", folder).code == 0
     entry = glie.Index.open(index).encoder
-    assert entry == {"name": str(folder), "revision": load_encoder(folder).revision}
+    assert entry == EncoderId(str(folder), load_encoder(folder).revision)
     other = run("search", index, "red", "--encoder", checkpoint("colqwen2"))
     assert (other.code, other.err.count("\n")) == (1, 1)
     assert f"made with encoder {str(folder)!r}" in other.err
@@ -419,7 +421,7 @@ def test_a_name_on_the_hub(
     index = tmp_path / "x.glie"
     done = run("index", documents, "--to", index, "--encoder", HUB_NAME)
     assert done.code == 0, done.err
-    assert glie.Index.open(index).encoder == {"name": HUB_NAME, "revision": commit_of(1)}
+    assert glie.Index.open(index).encoder == EncoderId(HUB_NAME, commit_of(1))
     before = run("search", index, "red", "--json").json["hits"]
     hub(HUB_NAME, saved("colpali", tmp_path / "new", seed=1), 2)
     assert load_encoder(HUB_NAME).revision == commit_of(2)

@@ -13,6 +13,7 @@ import glie
 from glie import engines
 from glie.engines import Collection, Engine, exporting
 from glie.engines.base import Restriction
+from glie.identity import EncoderId
 from glie.kernels.maxsim import maxsim
 from glie.pages import Queries
 from glie.progress import Progress
@@ -321,7 +322,7 @@ def test_pages_of_something_else_are_refused(
         engine.close()
     second = connect("second")
     pages, _ = engines.export(named, second)
-    assert pages.encoder == {"name": "e", "revision": "1"}
+    assert pages.encoder == EncoderId("e", "1")
     newer = make_index(tmp_path / "newer", encoder={"name": "e", "revision": "2"})
     with pytest.raises(glie.EngineError, match=r"revision 1\), not encoder 'e' \(revision 2\)"):
         engines.export(newer, second)

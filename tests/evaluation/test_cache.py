@@ -15,6 +15,7 @@ import pytest
 import glie
 from glie.evaluation import Dataset, Encoded, encode, encoding, joined, load, read_corpora
 from glie.evaluation.encoded import Half
+from glie.identity import EncoderId
 from glie.progress import Progress
 from glie.storage import json_digest
 from tests.conftest import Floats, unit
@@ -88,7 +89,7 @@ def test_what_is_encoded(tmp_path: Path) -> None:
     encoder = Counting()
     found = encode(make_set(), encoder, tmp_path / "cache")
     assert (found.name, found.dim) == ("my set/a", 8)
-    assert found.encoder == {"name": "counting", "revision": "1"}
+    assert found.encoder == EncoderId("counting", "1")
     assert found.page_ids == [f"p{i}" for i in range(COUNT)]
     assert found.relevant == make_set().relevant
     assert list(found.relevant) == ["q2", "q1"]  # sums go over it in this order
@@ -351,7 +352,7 @@ def test_what_is_encoded_already_stays(tmp_path: Path) -> None:
     assert encode(found, Counting()) is found
     other = Counting()
     other.revision = "2"
-    message = r"vectors of encoder 'counting' \(revision 1\), not of 'counting' \(revision 2\)"
+    message = r"vectors of encoder 'counting' \(revision 1\), not encoder 'counting' \(revision 2\)"
     with pytest.raises(glie.EncoderError, match=message):
         encode(found, other)
     with pytest.raises(glie.EncoderError, match=message):

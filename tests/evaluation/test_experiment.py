@@ -27,6 +27,7 @@ from glie.evaluation.plan import MORE, Plan
 from glie.evaluation.report import write_report
 from glie.evaluation.store import Result, Setting, Store
 from glie.evaluation.tables import Results, word_shortlists
+from glie.identity import EncoderId
 from glie.index.memory import CodesInMemory, search_oracle
 from glie.measures import ndcg_at_5
 from glie.training.recipe import DEFAULT
@@ -335,7 +336,7 @@ def test_sets_that_cannot_be_compared(sets: list[Encoded]) -> None:
         list(run([sets[0], sets[0]], plan(["glie-free"]), None, Store(None)))
     with pytest.raises(glie.InputError, match="give others to fit on"):
         Codecs(plan(), Store(None), sets=sets[:1])
-    other = dataclasses.replace(sets[1], encoder={"name": "other", "revision": "1"})
+    other = dataclasses.replace(sets[1], encoder=EncoderId("other", "1"))
     with pytest.raises(glie.EncoderError, match="other"):
         list(run([sets[0], other], plan(["glie-free"]), None, Store(None)))
     silent = dataclasses.replace(sets[0], queries=glie.Queries([]))
@@ -388,7 +389,8 @@ def long_sets() -> list[Encoded]:
 class LongTopics(Topics):
     """The same topics, said to be of the encoder that has a codebook, in as many dimensions."""
 
-    name, revision = (Codebook.shipped().encoder or {}).values()
+    made_for = Codebook.shipped().encoder or EncoderId("")
+    name, revision = made_for.name, made_for.revision or ""
 
     def _vectors(self, text: str, each: int) -> Any:
         turned = np.linalg.qr(np.random.default_rng(0).normal(size=(128, 16)))[0]

@@ -18,6 +18,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 import glie
 import glie.index.writer as implementation
+from glie.identity import EncoderId
 from glie.index.folder import Folder
 from glie.index.index import Batch
 from glie.kernels.maxsim import maxsim_reference
@@ -481,7 +482,7 @@ def test_another_process_holds_the_lock(index: glie.Index) -> None:
 
 def test_encoder_is_recorded(tmp_path: Path) -> None:
     index = glie.Index.create(tmp_path / "a", encoder="minilm")
-    assert index.encoder == {"name": "minilm", "revision": None}
+    assert index.encoder == EncoderId("minilm")
     assert glie.Index.open(tmp_path / "a").encoder == index.encoder
     assert glie.Index.create(tmp_path / "b").encoder is None
     with pytest.raises(glie.InputError, match="encoder: expected a name"):

@@ -19,6 +19,7 @@ from mteb.models import ModelMeta, SearchProtocol
 from PIL import Image
 
 import glie
+from glie.identity import EncoderId
 from glie.integrations.mteb import GlieSearch, descending
 from tests.conftest import Floats, unit
 from tests.encoders.test_encoders import WORDS, tiny  # noqa: F401
@@ -360,7 +361,7 @@ def test_an_encoder_of_glie(written: Any, tmp_path: Path) -> None:
     (kept,) = (tmp_path / "indexes").iterdir()
     index = glie.Index.open(kept)
     assert index.ids == list(TEXTS)  # a page without text is not there to be found
-    assert index.encoder == {"name": "by-word", "revision": "1"}
+    assert index.encoder == EncoderId("by-word", "1")
 
 
 def test_reranking_goes_over_the_given_pages(pictured: Any, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 import glie
 from glie.codec.readout.generative import FitScores
+from glie.identity import EncoderId
 from glie.kernels.maxsim import maxsim
 from glie.kernels.quantize import BITS, Packed
 from glie.search import rerank, scan
@@ -188,17 +189,17 @@ def test_another_encoder_or_dimension_is_refused(tmp_path: Path, codec: glie.Cod
     import dataclasses
 
     assert codec.fitted is not None
-    entry = {"name": "colpali", "revision": "1"}
+    entry = EncoderId("colpali", "1")
     named = glie.Codec(4, fitted=dataclasses.replace(codec.fitted, encoder=entry))
-    with pytest.raises(glie.CodecError, match=r"fitted for encoder 'colpali'.*not 'colqwen'"):
+    with pytest.raises(
+        glie.CodecError, match=r"fitted for encoder 'colpali'.*not encoder 'colqwen'"
+    ):
         glie.Index.create(tmp_path / "a", named, encoder="colqwen")
     with pytest.raises(glie.CodecError, match=r"revision 1.*revision 2"):
         glie.Index.create(tmp_path / "a", named, encoder={"name": "colpali", "revision": "2"})
     assert not (tmp_path / "a").exists()
-    assert glie.Index.create(tmp_path / "b", named, encoder="colpali").encoder == {
-        "name": "colpali",
-        "revision": None,
-    }
+    by_name = glie.Index.create(tmp_path / "b", named, encoder="colpali")
+    assert by_name.encoder == EncoderId("colpali")
     assert glie.Index.create(tmp_path / "c", named).encoder == entry  # it is known from the codec
     with pytest.raises(glie.VectorError, match="fitted for 16"):
         glie.Index.open(tmp_path / "c").add(glie.Pages(make_arrays(2, dim=8)))

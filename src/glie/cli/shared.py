@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from glie.encoders import Encoder
     from glie.engines import Engine
     from glie.evaluation import Dataset, Encoded
-    from glie.ingest import EncodedPages
+    from glie.identity import EncodedPages
 
 IndexPath = Annotated[Path, typer.Argument(metavar="INDEX", help="An index folder.")]
 Datasets = Annotated[
@@ -124,7 +124,7 @@ def connected(engine: str, location: str | None, collection: str, api_key: str |
 
 def encoder_of(index: EncodedPages, asked: str | None) -> Encoder:
     """The encoder that made the pages; another one is refused."""
-    from glie.ingest import encoder_of as of
+    from glie.retriever import encoder_of as of
 
     with status_line("loading the encoder"):
         return of(index, asked)

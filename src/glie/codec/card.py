@@ -28,7 +28,7 @@ def _front(codec: Codec) -> str:
 def _base(codec: Codec) -> tuple[str, str]:
     """Name of the encoder and of the matrix that reduces its vectors, if one does; of local files
     no more than their own names, since a card is for everyone."""
-    name = str(codec.encoder["name"]) if codec.encoder else ""
+    name = codec.encoder.name if codec.encoder else ""
     name, _, matrix = name.rpartition("@") if name.endswith(".safetensors") else (name, "", "")
     return name if ON_HUB.fullmatch(name) else PurePath(name).name, PurePath(matrix).name
 
@@ -38,8 +38,8 @@ def _what(codec: Codec) -> str:
     encoder = f"`{base}`" if base else "not named"
     if matrix:
         encoder += f", reduced by `{matrix}`"
-    if codec.encoder and codec.encoder["revision"]:
-        encoder += f" (revision `{codec.encoder['revision']}`)"
+    if codec.encoder and codec.encoder.revision:
+        encoder += f" (revision `{codec.encoder.revision}`)"
     rows = {"base encoder": encoder, "budget": _budget(codec)}
     if codec.dim:
         rows["vectors"] = f"{codec.dim} numbers each"

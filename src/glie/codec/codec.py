@@ -18,10 +18,11 @@ from glie.codec.codes import Codes, quantised
 from glie.codec.config import CodecConfig
 from glie.codec.readout.codebook import Codebook
 from glie.codec.readout.decoder import Decoder, Unrolled, regenerated, with_steps
-from glie.codec.readout.generative import FitScores, Fitted, same_encoder
+from glie.codec.readout.generative import FitScores, Fitted
 from glie.codec.readout.refiner import Refiner, refine
 from glie.codec.readout.residual import reconstructed, residual_codes
 from glie.errors import CodecError, InputError, VectorError
+from glie.identity import EncoderId, Identified, check_match
 from glie.kernels.quantize import BFLOAT16
 from glie.pages import Pages
 
@@ -98,11 +99,10 @@ class Codec:
         return None if made_for is None else made_for.dim
 
     @property
-    def encoder(self) -> dict[str, Any] | None:
-        """Name and revision of the encoder that it was fitted for, if they were given."""
+    def encoder(self) -> EncoderId | None:
+        """The encoder that it was fitted for, if it was given."""
         made_for = self.fitted or (None if self.adapts else self.codebook)
-        entry = None if made_for is None else made_for.encoder
-        return None if entry is None else dict(entry)
+        return None if made_for is None else made_for.encoder
 
     @property
     def measured(self) -> FitScores | None:
@@ -247,21 +247,19 @@ class Codec:
                 "use the encoder that it was fitted for, or fit another with glie.fit"
             )
 
-    def check_encoder(self, encoder: Mapping[str, Any]) -> None:
+    def check_encoder(self, encoder: EncoderId) -> None:
         """Refuse vectors of an encoder that the codec was not fitted for."""
-        if self.encoder is not None and not same_encoder(self.encoder, encoder):
-            raise CodecError(
-                f"the codec was fitted for encoder {self.encoder['name']!r} (revision "
-                f"{self.encoder['revision']}), not {encoder['name']!r} (revision "
-                f"{encoder['revision']}); use that one, or fit a codec for this (`glie fit`)"
-            )
+        if self.encoder is not None:
+            remedy = "use that one, or fit a codec for this (`glie fit`)"
+            check_match(self.encoder, encoder, "the codec was fitted for", remedy, CodecError)
 
     @classmethod
-    def shipped(cls, encoder: Mapping[str, Any]) -> Codec | None:
-        """The codec that comes with glie for an encoder (name and revision), if there is one."""
+    def shipped(cls, encoder: Identified | Mapping[str, Any] | str) -> Codec | None:
+        """The codec that comes with glie for an encoder (an EncoderId, a name, or a mapping with
+        name and revision), if there is one."""
         from glie.codec.store import shipped
 
-        return shipped(encoder)
+        return shipped(EncoderId.of(encoder))
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write config.json and, of a fitted codec, model.safetensors into a folder."""

@@ -15,8 +15,9 @@ from glie.codec.card import model_card
 from glie.codec.codec import Codec
 from glie.codec.config import CodecConfig, CodecVersionError
 from glie.codec.readout.codebook import Codebook
-from glie.codec.readout.generative import FitScores, Fitted, encoder_entry, same_encoder
+from glie.codec.readout.generative import FitScores, Fitted
 from glie.errors import CodecError, InputError, MissingExtraError
+from glie.identity import EncoderId
 from glie.storage import digest, digest_of, json_digest
 
 CONFIG = "config.json"
@@ -54,7 +55,7 @@ def to_files(codec: Codec) -> dict[str, bytes]:
         "dim": fitted.dim,
         "weights": digest(weights),
         "cascade": codec.cascade,
-        "encoder": fitted.encoder,
+        "encoder": None if fitted.encoder is None else fitted.encoder.to_dict(),
         "budgets": [vars(budget) for budget in fitted.budgets],
         "notes": fitted.notes,
     }
@@ -102,7 +103,7 @@ def _described(settings: dict[str, Any], files: Mapping[str, bytes], place: str)
         weights = settings.pop("weights", None)  # the first codecs did not name them
         rest = {
             "budgets": tuple(FitScores(**budget) for budget in settings.pop("budgets")),
-            "encoder": encoder_entry(settings.pop("encoder")),
+            "encoder": EncoderId.of(settings.pop("encoder")),
             "notes": settings.pop("notes"),
         }
         if weights is not None and weights != digest(files[WEIGHTS]):
@@ -189,16 +190,16 @@ def check_place(folder: Path) -> None:
         raise CodecError(f"{folder}: not empty and not a codec; choose another name")
 
 
-def shipped(encoder: Mapping[str, Any]) -> Codec | None:
+def shipped(encoder: EncoderId) -> Codec | None:
     """The packaged codec of an encoder."""
     place = resources.files("glie.codec").joinpath("shipped")
-    if not place.is_dir() or encoder["name"] not in [entry.name for entry in place.iterdir()]:
+    if not place.is_dir() or encoder.name not in [entry.name for entry in place.iterdir()]:
         return None
-    place = place.joinpath(str(encoder["name"]))
+    place = place.joinpath(encoder.name)
     files = {name: place.joinpath(name).read_bytes() for name in (CONFIG, WEIGHTS)}
-    codec = from_files(files, f"the codec shipped for {encoder['name']}")
+    codec = from_files(files, f"the codec shipped for {encoder.name}")
     assert codec.encoder is not None
-    return codec if same_encoder(codec.encoder, encoder) else None
+    return codec if codec.encoder.matches(encoder) else None
 
 
 def read_files(folder: Path) -> dict[str, bytes]:

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from glie.codec.codec import Codec
-from glie.codec.readout.generative import same_encoder
 from glie.documents import FoundDocument
 from glie.encoders import load_encoder
 from glie.encoders.base import Encoder
@@ -32,12 +31,12 @@ from glie.engines.exporting import upload
 from glie.errors import (
     CorruptIndexError,
     DocumentError,
-    EncoderError,
     GlieError,
     IndexFolderError,
     InputError,
     MissingExtraError,
 )
+from glie.identity import EncoderId, check_encoder, check_match
 from glie.index.index import Index
 from glie.ingest import (
     IngestProgress,
@@ -45,7 +44,6 @@ from glie.ingest import (
     OnIngestProgress,
     Reading,
     Report,
-    check_encoder,
     found_documents,
     gone_documents,
     known_documents,
@@ -74,7 +72,7 @@ class _Task:
 
     shards: Path
     load: Load
-    encoder: dict[str, Any]
+    encoder: EncoderId
     reading: Reading
     run: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
 
@@ -103,8 +101,8 @@ def ingest_on_ray(
     if keep_images and isinstance(target, Collection):
         raise InputError("keep_images: pictures are kept in an index, not in an engine")
     paths, reading, place = list(paths), Reading(keep_images, ocr), Path(shards).absolute()
-    by_name = functools.partial(load_encoder, encoder.name)
-    task = _Task(place, load or by_name, _entry(encoder), reading)
+    by_name = functools.partial(load_encoder, encoder.name, revision=encoder.revision)
+    task = _Task(place, load or by_name, EncoderId.of(encoder), reading)
     lock = target.writing() if isinstance(target, Index) else contextlib.nullcontext()
     with lock, _folder(place), _cluster(ray, workers):
         take_unfinished(target, place)
@@ -149,16 +147,12 @@ def first_shard(
         return codec
     place = Path(shards).absolute() / FIRST
     shutil.rmtree(place, ignore_errors=True)
-    index = Index.create(place, codec, encoder=_entry(encoder))
+    index = Index.create(place, codec, encoder=EncoderId.of(encoder))
     stored = store_documents(index, encoder, found_documents(list(paths)), {}, reading, once=True)
     if index.dim is None:
         why = stored.report.problems or ["no page has text"]
         raise DocumentError(f"nothing to make a codec of: {why[0]}")
     return index.codec.frozen
-
-
-def _entry(encoder: Encoder) -> dict[str, Any]:
-    return {"name": encoder.name, "revision": encoder.revision}
 
 
 def _groups(
@@ -254,14 +248,8 @@ def _encoder(task: _Task) -> Encoder:
     if task.run not in _loaded:
         _loaded.clear()
         _loaded[task.run] = task.load()
-    encoder, expected = _loaded[task.run], task.encoder
-    found = _entry(encoder)
-    if not same_encoder(expected, found):
-        raise EncoderError(
-            f"a Ray worker has encoder {found['name']!r} (revision {found['revision']}), expected "
-            f"{expected['name']!r} (revision {expected['revision']}); give all machines the same "
-            "files"
-        )
+    encoder, remedy = _loaded[task.run], "give all machines the same files"
+    check_match(task.encoder, EncoderId.of(encoder), "a Ray worker: expected", remedy)
     return encoder
 
 

@@ -17,12 +17,12 @@ import numpy.typing as npt
 from glie.candidates.build import CANDIDATE_PAGES
 from glie.codec.codec import Codec
 from glie.codec.codes import Codes
-from glie.codec.readout.generative import encoder_entry, same_encoder
 from glie.codec.store import from_files, to_files
 from glie.engines.base import Engine, Entry, Restriction, Row
 from glie.engines.entries import codes_of, rows_of, terms_for
 from glie.errors import EngineError, IdError, InputError
 from glie.filters import distinct_ids, wanted
+from glie.identity import EncoderId, Identified, check_match
 from glie.pages import Pages, Queries
 from glie.search.options import (
     SearchKeywords,
@@ -48,13 +48,11 @@ class Collection:
     """Pages in an engine, searched like an index: the engine finds a shortlist by MaxSim over the
     codes, which is then scored exactly, and regenerated, here."""
 
-    def __init__(
-        self, engine: Engine, codec: Codec, dim: int, encoder: Mapping[str, Any] | None
-    ) -> None:
+    def __init__(self, engine: Engine, codec: Codec, dim: int, encoder: EncoderId | None) -> None:
         self.engine = engine
         self.codec = codec
         self.dim = dim
-        self._encoder = encoder
+        self.encoder = encoder  # that made the vectors, if it was given
         self._pages: int | None = None  # how many, once that was asked
         self.cache = PageCache.of(codec)
 
@@ -65,13 +63,13 @@ class Collection:
         codec: Codec,
         dim: int,
         *,
-        encoder: Mapping[str, Any] | str | None = None,
+        encoder: Identified | Mapping[str, Any] | str | None = None,
         **settings: Any,
     ) -> Collection:
         """The collection for pages of this codec; it is made, with the engine's own settings, if
         it is not there. One that holds other pages is refused."""
         codec = codec.frozen
-        entry = encoder_entry(encoder) or codec.encoder
+        entry = EncoderId.of(encoder) or codec.encoder
         if entry is not None:
             codec.check_encoder(entry)
         made = cls(engine, codec, dim, entry)
@@ -93,7 +91,8 @@ class Collection:
             raise EngineError(
                 f"{engine.place}: it holds codes of another codec; choose another name"
             )
-        there.check_encoder(entry)
+        what = f"{engine.place}: its vectors were made with"
+        check_match(there.encoder, entry, what, "choose another name", EngineError)
         return there
 
     @classmethod
@@ -119,7 +118,7 @@ class Collection:
                     "upgrade glie"
                 )
             files = {name: base64.b64decode(data) for name, data in found["codec"].items()}
-            dim, encoder = int(found["dim"]), encoder_entry(found["encoder"])
+            dim, encoder = int(found["dim"]), EncoderId.of(found["encoder"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise EngineError(
                 f"{engine.place}: its header cannot be read ({error}); export the index again, to "
@@ -130,29 +129,14 @@ class Collection:
     def _header(self) -> bytes:
         files = to_files(self.codec)
         codec = {name: base64.b64encode(data).decode() for name, data in files.items()}
-        header = {"format": FORMAT, "version": VERSION, "dim": self.dim, "encoder": self._encoder}
+        encoder = None if self.encoder is None else self.encoder.to_dict()
+        header = {"format": FORMAT, "version": VERSION, "dim": self.dim, "encoder": encoder}
         return json.dumps({**header, "codec": codec}).encode()
 
     @property
     def path(self) -> str:
         """Where it is, for people to read."""
         return self.engine.place
-
-    @property
-    def encoder(self) -> dict[str, Any] | None:
-        """Name and revision of the encoder whose vectors are stored, if it was given."""
-        return None if self._encoder is None else dict(self._encoder)
-
-    def check_encoder(self, encoder: Mapping[str, Any] | None) -> None:
-        """Refuse pages of another encoder."""
-        both = self._encoder is not None and encoder is not None
-        if both and same_encoder(self._encoder or {}, encoder or {}):
-            return
-        if self._encoder is not None or encoder is not None:
-            raise EngineError(
-                f"{self.path}: its vectors were made with {_named(self._encoder)}, not "
-                f"{_named(encoder)}; choose another name"
-            )
 
     def __len__(self) -> int:
         """How many pages there are; of a large collection, nearly."""
@@ -318,9 +302,3 @@ def _in_requests(ids: Sequence[str]) -> Iterator[Sequence[str]]:
 
 def _foreign(engine: Engine) -> EngineError:
     return EngineError(f"{engine.place}: not made by glie; choose another name")
-
-
-def _named(encoder: Mapping[str, Any] | None) -> str:
-    if encoder is None:
-        return "an encoder that was not named"
-    return f"encoder {encoder['name']!r} (revision {encoder['revision']})"

@@ -16,11 +16,11 @@ from typing import Any
 import filelock
 import numpy as np
 
-from glie.codec.readout.generative import encoder_entry
 from glie.encoders.base import Encoder
 from glie.errors import DatasetError, GlieError
 from glie.evaluation.datasets import Dataset, left_out
 from glie.evaluation.encoded import Encoded, Half
+from glie.identity import EncoderId
 from glie.pages import Queries
 from glie.storage import digest, flush_durably, json_digest, replace_file
 
@@ -143,7 +143,7 @@ def finish(
         "version": VERSION,
         "name": dataset.name,
         "key": key,
-        "encoder": {"name": encoder.name, "revision": encoder.revision},
+        "encoder": EncoderId.of(encoder).to_dict(),
         "dim": with_pages[0].dim,
         "pages": [page for entry in with_pages for page in entry.pages],
         "shards": shards,
@@ -212,7 +212,7 @@ def _read(folder: Path, warnings: Sequence[str] | None = None) -> tuple[Encoded,
 
 
 def _described(folder: Path, body: dict[str, Any], warnings: Sequence[str] | None) -> Encoded:
-    entry = encoder_entry(body["encoder"])
+    entry = EncoderId.of(body["encoder"])
     if entry is None:
         raise ValueError("no encoder")
     lengths = np.array([length for _, length in body["pages"]], dtype=np.int64)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from glie.codec.readout.generative import same_encoder
-from glie.errors import EncoderError
+from glie.identity import EncoderId, Identified, check_match
 from glie.pages import Pages, Queries, VectorSets
 
 
@@ -57,7 +56,7 @@ class Encoded:
     a corpus may be larger than memory."""
 
     name: str
-    encoder: dict[str, Any]  # name and revision
+    encoder: EncoderId
     page_ids: list[str]
     lengths: npt.NDArray[np.int64]  # vectors of each page
     dim: int
@@ -106,12 +105,7 @@ class Encoded:
         return f"Encoded({self.name!r}, {len(self.page_ids)} pages, {len(self.queries)} queries)"
 
 
-def check_encoder(encoded: Encoded, encoder: Mapping[str, Any]) -> None:
-    """Refuse to mix the vectors of two encoders."""
-    mine = encoded.encoder
-    if not same_encoder(mine, encoder):
-        raise EncoderError(
-            f"{encoded.name}: vectors of encoder {mine['name']!r} (revision {mine['revision']}), "
-            f"not of {encoder['name']!r} (revision {encoder['revision']}); use that one, or encode "
-            "the set again"
-        )
+def check_set(encoded: Encoded, encoder: Identified) -> None:
+    """Refuse vectors of another encoder."""
+    remedy = "use that one, or encode the set again"
+    check_match(encoded.encoder, EncoderId.of(encoder), f"{encoded.name}: vectors of", remedy)

@@ -28,7 +28,8 @@ from glie.evaluation.cache import (
     writing,
 )
 from glie.evaluation.datasets import UNREADABLE, Dataset
-from glie.evaluation.encoded import Encoded, Half, check_encoder
+from glie.evaluation.encoded import Encoded, Half, check_set
+from glie.identity import EncoderId
 from glie.pages import Pages, Queries
 from glie.progress import OnProgress, Progress, ignore
 
@@ -50,7 +51,7 @@ def encode(
     in the same way, so that a cache changes no result."""
     if isinstance(dataset, Encoded):
         if encoder is not None:
-            check_encoder(dataset, {"name": encoder.name, "revision": encoder.revision})
+            check_set(dataset, encoder)
         return dataset
     if encoder is None:
         raise InputError(f"{dataset.name}: an encoder is needed; only cached vectors need none")
@@ -199,7 +200,7 @@ def _joined(
     with_pages = [entry for entry in entries if entry.pages]
     return Encoded(
         dataset.name,
-        {"name": encoder.name, "revision": encoder.revision},
+        EncoderId.of(encoder),
         [page for entry in with_pages for page, _ in entry.pages],
         np.array([length for entry in with_pages for _, length in entry.pages], dtype=np.int64),
         with_pages[0].dim,

@@ -13,7 +13,7 @@ from glie.codec.codec import RESIDUAL_SHORTLIST, SHORTLIST, Codec
 from glie.codec.codes import Codes
 from glie.codec.store import codec_digest
 from glie.errors import DatasetError, InputError
-from glie.evaluation.encoded import Encoded, check_encoder
+from glie.evaluation.encoded import Encoded, check_set
 from glie.evaluation.fits import Codecs, facts
 from glie.evaluation.methods import (
     ADAPTED,
@@ -59,7 +59,7 @@ def run(
     check_names([encoded.name for encoded in sets])
     for encoded in sets:
         for other in (*sets, *([] if codecs is None else codecs.sources(encoded))):
-            check_encoder(other, encoded.encoder)
+            check_set(other, encoded.encoder)
         if not len(encoded.queries):
             raise DatasetError(
                 f"{encoded.name}: it has no questions; nothing can be measured on it"

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from glie.codec.codec import Codec
 from glie.codec.readout.codebook import Codebook
 from glie.evaluation.baselines import ResidualCode, pooled
-from glie.evaluation.encoded import Encoded, check_encoder
+from glie.evaluation.encoded import Encoded, check_set
 from glie.evaluation.plan import Plan, check_others, recipe_for
 from glie.evaluation.store import Store, fingerprint
 from glie.pages import Pages, Queries
@@ -120,7 +120,7 @@ def joined(
     """Several sets as one to fit on, or a share of their pages with the questions they answer:
     pages, questions, and which pages answer which. Ids begin with the set's place and name."""
     for one in sets:
-        check_encoder(one, sets[0].encoder)
+        check_set(one, sets[0].encoder)
     chosen = [_drawn(len(one.page_ids), share, [seed, place]) for place, one in enumerate(sets)]
     lengths = [one.lengths[rows] for one, rows in zip(sets, chosen, strict=True)]
     offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 from glie.codec.codec import Codec
 from glie.codec.codes import Codes
 from glie.codec.config import MAX_K, CodecConfig
 from glie.codec.readout.codebook import Codebook
-from glie.codec.readout.generative import same_encoder
 from glie.errors import InputError
 from glie.evaluation.baselines import (
     ResidualCode,
@@ -25,6 +24,7 @@ from glie.evaluation.baselines import (
     raw_kmeans,
     token_pooling,
 )
+from glie.identity import EncoderId
 from glie.kernels.quantize import BFLOAT16, row_bytes
 from glie.pages import Pages
 
@@ -132,10 +132,10 @@ def residual_coded(code: ResidualCode) -> Method:
     return Method(PLAID, *LEARNED[PLAID], compress, by_bytes=True, size=plaid_bytes)
 
 
-def has_words_for(encoder: Mapping[str, Any], dim: int) -> bool:
+def has_words_for(encoder: EncoderId, dim: int) -> bool:
     """Whether the codebook that comes with glie was made for vectors like these."""
     book = Codebook.shipped()
-    return book.dim == dim and book.encoder is not None and same_encoder(book.encoder, encoder)
+    return book.dim == dim and book.encoder is not None and book.encoder.matches(encoder)
 
 
 ORACLE, UNCOMPRESSED, PLAID = "oracle", "uncompressed", "plaid"

@@ -123,7 +123,7 @@ def without_codewords(sets: Sequence[Encoded], plan: Plan) -> list[str]:
     if SHIPPED not in plan.methods or not lacking:
         return []
     book = Codebook.shipped()
-    name = None if book.encoder is None else book.encoder["name"]
+    name = None if book.encoder is None else book.encoder.name
     return [
         f"{SHIPPED}: left out on {count(len(lacking), 'set')}: the codebook that comes with glie "
         f"is for encoder {name!r} at D = {book.dim}; {ADAPTED} makes one for any"

@@ -48,7 +48,7 @@ def write_report(
     report = _Report(command, _about(sets, notes), shown, pictures, _cited(results))
     written: dict[str, Any] = {
         "command": command,
-        "encoder": sets[0].encoder,
+        "encoder": sets[0].encoder.to_dict(),
         "notes": list(notes),
         "sets": [
             {"name": e.name, "pages": len(e.page_ids), "questions": len(e.queries), "dim": e.dim}
@@ -94,7 +94,7 @@ def _sets(sets: Sequence[Encoded]) -> Table:
 
 def _about(sets: Sequence[Encoded], notes: Sequence[str]) -> list[str]:
     encoder = sets[0].encoder
-    return [f"Encoder: {encoder['name']} (revision {encoder['revision']}).", *notes]
+    return [f"Encoder: {encoder.name} (revision {encoder.revision}).", *notes]
 
 
 def _cited(results: Results) -> list[str]:

@@ -20,6 +20,7 @@ from glie.evaluation.datasets import CORPUS, Dataset, Picture, load_pages
 from glie.evaluation.encoded import Encoded
 from glie.evaluation.vectors import read_corpora
 from glie.geometry import drawn_from
+from glie.identity import EncoderId
 from glie.pages import Pages
 
 
@@ -27,7 +28,7 @@ class Sample(NamedTuple):
     """Pages, and name and revision of the encoder that made their vectors, where that is known."""
 
     pages: Pages
-    encoder: dict[str, Any] | None
+    encoder: EncoderId | None
 
 
 def sample(

@@ -174,8 +174,8 @@ def fingerprint(encoded: Encoded) -> str:
 def _parts(encoded: Encoded) -> Iterator[bytes]:
     """What is digested of a set, one block of pages at a time."""
     version = importlib.metadata.version("glie")
-    judged = [encoded.encoder, encoded.page_ids, encoded.relevant, encoded.queries.ids]
-    yield json.dumps([FORMAT, version, *judged]).encode()
+    judged = [encoded.page_ids, encoded.relevant, encoded.queries.ids]
+    yield json.dumps([FORMAT, version, encoded.encoder.to_dict(), *judged]).encode()
     for array in (encoded.lengths, encoded.queries.offsets, encoded.queries.vectors):
         yield np.ascontiguousarray(array).tobytes()
     for block in encoded.blocks():

@@ -22,7 +22,6 @@ import filelock
 
 from glie.codec.codec import Codec
 from glie.codec.config import CodecVersionError
-from glie.codec.readout.generative import encoder_entry
 from glie.codec.store import (
     CONFIG,
     from_files,
@@ -36,6 +35,7 @@ from glie.errors import (
     InputError,
     LockedError,
 )
+from glie.identity import EncoderId
 from glie.index.format import VERSION, OtherVersionError, damaged
 from glie.storage import digest_of, json_digest, sync, write_durably
 
@@ -165,7 +165,7 @@ class Manifest:
             if not isinstance(value, dict):
                 raise TypeError(f"expected an object, found {value!r}")
         try:
-            encoder_entry(self.encoder)
+            EncoderId.of(self.encoder)
         except InputError as error:
             raise TypeError(str(error)) from None
         if self.encoder is not None and "revision" not in self.encoder:
@@ -192,7 +192,7 @@ class Folder:
     def file(self, number: int, kind: str) -> Path:
         return self.path / SEGMENTS / f"{number:08d}.{kind}"
 
-    def make(self, codec: Codec, encoder: Mapping[str, Any] | None) -> None:
+    def make(self, codec: Codec, encoder: EncoderId | None) -> None:
         """A new index, in a folder that is absent or empty."""
         if encoder is not None:
             codec.check_encoder(encoder)
@@ -221,7 +221,9 @@ class Folder:
         with self.writing():
             if (self.path / MANIFEST).exists():  # another process was faster
                 raise IndexFolderError(f"{self.path}: already an index, made just now")
-            self.commit(Manifest(self.keep(codec), encoder or codec.encoder))
+            made_by = encoder or codec.encoder
+            recorded = None if made_by is None else made_by.to_dict()
+            self.commit(Manifest(self.keep(codec), recorded))
 
     def _has_segments(self) -> bool:
         """Whether there are files of an index, which are not made before it has a manifest."""

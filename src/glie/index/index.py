@@ -18,10 +18,10 @@ import numpy as np
 from glie.candidates import build
 from glie.codec.codec import Codec
 from glie.codec.codes import Codes
-from glie.codec.readout.generative import encoder_entry
 from glie.codec.shrink import shrunk, smaller
 from glie.errors import CorruptIndexError, IdError, IndexFolderError, InputError, VectorError
 from glie.filters import distinct_ids
+from glie.identity import EncoderId, Identified
 from glie.index import health
 from glie.index.candidate_files import write_candidates
 from glie.index.folder import Folder, Manifest
@@ -125,13 +125,14 @@ class Index:
         path: str | os.PathLike[str],
         codec: Codec | None = None,
         *,
-        encoder: Mapping[str, Any] | str | None = None,
+        encoder: Identified | Mapping[str, Any] | str | None = None,
     ) -> Index:
-        """A new, empty index, with its own copy of the codec. `encoder` names what made the
-        vectors, if that is to be checked; a codec that was fitted for another is refused."""
+        """A new, empty index, with its own copy of the codec. `encoder` is what made
+        the vectors: an encoder, its name, or its name and revision. Indexing and searching then
+        check it; a codec that was fitted for another is refused."""
         if codec is not None and not isinstance(codec, Codec):
             raise InputError(f"codec: expected a glie.Codec, found {codec!r}")
-        Folder(path).make(codec or Codec(), encoder_entry(encoder))
+        Folder(path).make(codec or Codec(), EncoderId.of(encoder))
         return cls(path)
 
     @classmethod
@@ -144,10 +145,9 @@ class Index:
         return self._folder.path
 
     @property
-    def encoder(self) -> dict[str, Any] | None:
-        """Name and revision of the encoder whose vectors are stored, if it was given."""
-        encoder = self._state.manifest.encoder
-        return None if encoder is None else dict(encoder)
+    def encoder(self) -> EncoderId | None:
+        """The encoder whose vectors are stored, if it was given."""
+        return EncoderId.of(self._state.manifest.encoder)
 
     @property
     def dim(self) -> int | None:

@@ -25,13 +25,14 @@ from glie.documents import (
     page_text,
     read_image,
 )
-from glie.encoders import Encoder, load_encoder
+from glie.encoders import Encoder
 from glie.encoders.base import Floats, Grid, reads
 from glie.errors import EncoderError, GlieError, IdError
+from glie.identity import check_encoder
 from glie.index.folder import DOCUMENTS
 from glie.index.index import Index
-from glie.ingest import check_encoder, encoder_name, known_documents
-from glie.retriever import as_indexed, why_no_text
+from glie.ingest import known_documents
+from glie.retriever import as_indexed, encoder_of, why_no_text
 from glie.server.heatmap import Places, WordHeat, heat, patch_places, span_places, word_places
 
 SECONDS_BETWEEN_LOOKS = 1.0  # for what other processes have written
@@ -137,8 +138,7 @@ class Library:
                 if self._encoder_error is not None:  # it does not get better by trying again
                     raise EncoderError(self._encoder_error)
                 try:
-                    found = load_encoder(encoder_name(self._index))
-                    check_encoder(self._index, found)
+                    found = encoder_of(self._index)
                 except GlieError as error:
                     self._encoder_error = str(error)
                     raise

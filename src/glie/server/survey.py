@@ -81,7 +81,7 @@ class Surveyor:
         rows = plan(
             pages,
             budgets_for(pages.dim),
-            encoder=index.encoder,
+            encoder=None if index.encoder is None else index.encoder.to_dict(),
             codec=index.codec,
             progress=lambda progress: self._say(str(progress), 0.75),
         )

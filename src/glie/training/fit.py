@@ -15,9 +15,10 @@ from glie.codec.codec import Codec
 from glie.codec.codes import Codes
 from glie.codec.config import CodecConfig
 from glie.codec.readout.decoder import Decoder, new_decoder
-from glie.codec.readout.generative import FitScores, Fitted, encoder_entry
+from glie.codec.readout.generative import FitScores, Fitted
 from glie.codec.readout.refiner import Refiner, new_refiner, with_strength
 from glie.errors import IdError, InputError, MissingExtraError, VectorError
+from glie.identity import EncoderId, Identified
 from glie.kernels.maxsim import maxsim
 from glie.pages import Pages, Queries
 from glie.progress import Progress, ignore
@@ -58,7 +59,7 @@ def fit(
     recipe: str | Recipe = "default",
     epochs: int | None = None,
     seed: int = 0,
-    encoder: Mapping[str, Any] | str | None = None,
+    encoder: Identified | Mapping[str, Any] | str | None = None,
     device: str | None = None,
     progress: Callable[[FitProgress], None] = ignore,
 ) -> Codec:
@@ -81,7 +82,7 @@ def fit(
         chosen = dataclasses.replace(chosen, epochs=epochs)
     _check_pages(pages, chosen)
     budgets = _checked_budgets(k)
-    entry = encoder_entry(encoder)
+    entry = EncoderId.of(encoder)
     rng = np.random.default_rng(seed)
     if queries is None:
         if relevant is not None:
@@ -387,7 +388,7 @@ class _Fitter:
             )
         )
 
-    def best(self, encoder: Mapping[str, Any] | None) -> Fitted:
+    def best(self, encoder: EncoderId | None) -> Fitted:
         """The networks of the best cascade and of the best single stage."""
         assert self.best_single is not None
         assert self.best_cascade is not None

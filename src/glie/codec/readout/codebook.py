@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from glie.codec.codes import Codes
-from glie.codec.readout.generative import encoder_entry
 from glie.errors import CodecError
+from glie.identity import EncoderId
 from glie.kernels.kmeans import kmeans
 from glie.kernels.quantize import pack, row_bytes, unpack
 from glie.kernels.residual import nearest_codewords
@@ -60,7 +60,7 @@ class Codebook:
     codeword_share: float = (
         0.6  # less than 1: a codeword is surer of its direction than of its length
     )
-    encoder: Mapping[str, Any] | None = None  # name and revision, if they were given
+    encoder: EncoderId | None = None
     notes: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # for people to read
 
     def __len__(self) -> int:
@@ -99,6 +99,7 @@ class Codebook:
         from safetensors.numpy import save
 
         settings = {key: getattr(self, name) for key, name in SETTINGS.items()}
+        settings["encoder"] = None if self.encoder is None else self.encoder.to_dict()
         tensors = {name: getattr(self, name) for name in TENSORS}
         metadata = {FORMAT: json.dumps(settings, ensure_ascii=False, sort_keys=True)}
         return bytes(save(tensors, metadata))
@@ -112,8 +113,10 @@ class Codebook:
         try:
             length = int.from_bytes(data[:8], "little")
             metadata = json.loads(data[8 : 8 + length]).get("__metadata__", {})
-            settings = json.loads(metadata[FORMAT]).items()
-            book = cls(**load(data), **{SETTINGS.get(key, key): value for key, value in settings})
+            found = json.loads(metadata[FORMAT])
+            settings = {SETTINGS.get(key, key): value for key, value in found.items()}
+            settings["encoder"] = EncoderId.of(settings.get("encoder"))
+            book = cls(**load(data), **settings)
             book._check()
         except KeyError:
             raise CodecError(f"{place}: not a codebook") from None
@@ -141,7 +144,6 @@ class Codebook:
         for share in (self.anchor_share, self.codeword_share):
             if type(share) is not float or not 0 < share <= 1:
                 raise ValueError(f"share {share!r}")
-        encoder_entry(self.encoder)
 
     @classmethod
     @functools.cache

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,10 +14,9 @@ from glie.codec.config import CodecConfig
 from glie.codec.readout.decoder import FEATURES, Decoder
 from glie.codec.readout.refiner import HEADS, Refiner
 from glie.errors import InputError
+from glie.identity import EncoderId
 
 Weights = dict[str, npt.NDArray[np.float16]]
-
-DIGEST = r"[0-9a-f]{16}"  # what a revision begins with that stands for contents, not for a count
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +57,7 @@ class Fitted:
     decoder: Decoder
     single_stage: Refiner
     budgets: tuple[FitScores, ...]
-    encoder: Mapping[str, Any] | None = None  # name and revision, if they were given
+    encoder: EncoderId | None = None
     notes: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # for people to read
 
     def __post_init__(self) -> None:
@@ -140,24 +138,3 @@ class Fitted:
 def _halved(array: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     """Rounded to what float16 can hold: nothing measurable is lost, and the file is half."""
     return np.asarray(array, dtype=np.float16).astype(np.float32)
-
-
-def encoder_entry(encoder: Mapping[str, Any] | str | None) -> dict[str, Any] | None:
-    """An encoder is recorded by name and revision."""
-    if encoder is None:
-        return None
-    if isinstance(encoder, str):
-        return {"name": encoder, "revision": None}
-    if isinstance(encoder, Mapping):
-        name, revision = encoder.get("name"), encoder.get("revision")
-        if isinstance(name, str) and (revision is None or isinstance(revision, str)):
-            return {"name": name, "revision": revision}
-    raise InputError(f"encoder: expected a name, or a name and a revision, found {encoder!r}")
-
-
-def same_encoder(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two entries agree: one that is recorded by name alone agrees with any revision, and
-    the same digest of weights says more than the names of the folders they lie in."""
-    revisions = {one["revision"], other["revision"]} - {None}
-    moved = one["revision"] == other["revision"] and re.match(DIGEST, one["revision"] or "")
-    return len(revisions) < 2 and (one["name"] == other["name"] or bool(moved))
