@@ -84,7 +84,7 @@ def test_one_wording() -> None:
         check_match(one, other, "x: made with", "choose", glie.CodecError)
     assert str(told.value) == said
     for recorded, found in ((one, None), (None, one)):
-        with pytest.raises(glie.EncoderError, match="an encoder without a name"):
+        with pytest.raises(glie.EncoderError, match="an encoder that was not named"):
             check_match(recorded, found, "x: made with", "choose")
 
 

@@ -105,7 +105,7 @@ def check_match(
             return
     elif recorded is found:
         return
-    expected, other = (str(one or "an encoder without a name") for one in (recorded, found))
+    expected, other = (str(one or "an encoder that was not named") for one in (recorded, found))
     raise error(f"{what} {expected}, not {other}; {remedy}")
 
 
