@@ -26,7 +26,7 @@ import numpy as np
 from common import machine, synthetic_pages
 
 import glie
-from glie.retriever import text_of
+from glie.documents.original import original_text
 
 DISTINCT = 200  # synthetic pages that are made; the others are copies of them
 QUERY_VECTORS = 12
@@ -137,7 +137,7 @@ def questions(path: Path, count: int) -> list[dict[str, Any]]:
         shape = (QUERY_VECTORS, index.dim or 0)
         vectors = (rng.normal(size=shape).round(3) for _ in range(count))
         return [{"vectors": rows.tolist(), "normalize": True} for rows in vectors]
-    texts = [text_of(metadata).split() for _, metadata in index.records()]
+    texts = [original_text(metadata).split() for _, metadata in index.records()]
     texts = [words for words in texts if len(words) >= WORDS]
     if not texts:
         sys.exit(f"{path}: none of its documents can be read, so there is nothing to ask")

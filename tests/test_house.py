@@ -39,7 +39,7 @@ ROOMS: dict[str, str] = {
     "planning": "errors renamed progress kernels pages identity codec index",
     "encoders": "errors kernels pages documents",
     "ingest": "errors progress pages identity documents codec index encoders",
-    "retriever": "errors identity documents search index encoders ingest",
+    "retriever": "errors identity search index encoders ingest",
     "training": "errors progress kernels pages measures identity codec index",
     "glie": "errors pages geometry codec search index engines planning training",
     "evaluation": (
@@ -47,9 +47,11 @@ ROOMS: dict[str, str] = {
         "geometry codec search index encoders training"
     ),
     "integrations": (
-        "errors wording storage pages documents codec index encoders ingest retriever glie"
+        "errors wording storage pages documents codec search index encoders ingest retriever glie"
     ),
-    "distributed": "errors progress kernels identity documents codec index engines encoders ingest",
+    "distributed": (
+        "errors progress kernels identity documents codec index engines encoders ingest retriever"
+    ),
     "server": (
         "errors wording progress storage pages identity documents geometry codec search "
         "index planning encoders ingest retriever glie"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from glie.documents import (
     read_document,
     small_picture,
 )
+from glie.documents.original import file_digest
 from glie.encoders.base import Encoder, reads
 from glie.errors import (
     DocumentError,
@@ -263,12 +263,6 @@ def pages_of(index: Index, names: Iterable[str]) -> list[str]:
                 )
             ids.extend(inside)
     return list(dict.fromkeys(ids))
-
-
-def file_digest(path: Path) -> str:
-    """What tells versions of one file apart: the first 64 bits of its SHA-256."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
 def named_apart(found: list[FoundDocument], known: dict[str, KnownDocument]) -> list[FoundDocument]:

@@ -215,6 +215,26 @@ def test_shards_of_a_run_that_was_cut_off(tmp_path: Path, reports: Path) -> None
     assert list(shards.iterdir()) == []
 
 
+def test_workers_load_the_recorded_revision(
+    cluster: Any, tmp_path: Path, reports: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the Hub the main branch of a model may have moved on since the index was made."""
+    loaded: list[tuple[str, str | None]] = []
+
+    def load(name: str, *, revision: str | None = None) -> Words:
+        loaded.append((name, revision))
+        return Words()
+
+    def results(ray: Any, task: Any, *rest: Any) -> Iterator[dict[str, Any]]:
+        assert on_ray._encoder(task).name == "words"
+        return iter(())
+
+    monkeypatch.setattr("glie.retriever.load_encoder", load)
+    monkeypatch.setattr(on_ray, "_results", results)
+    ingest_on_ray(make_index(tmp_path / "my.glie"), Words(), [reports], shards=tmp_path / "shards")
+    assert loaded == [("words", "1")]
+
+
 def test_what_goes_wrong_is_said(cluster: Any, tmp_path: Path, reports: Path) -> None:
     index = make_index(tmp_path / "my.glie")
     other = functools.partial(Words, None, "2")

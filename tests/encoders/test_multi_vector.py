@@ -27,7 +27,8 @@ from glie.evaluation import encode, sample
 from glie.evaluation.datasets import Dataset
 from glie.identity import EncoderId
 from glie.ingest import ingest
-from glie.retriever import encoder_of
+from glie.retriever import encoder_of, load_recorded
+from glie.server.library import Library
 from tests.checkpoints import DIM, RETRIEVAL, VISUAL, saved
 from tests.cli.test_cli import Run, run  # noqa: F401
 from tests.conftest import unit
@@ -431,6 +432,8 @@ def test_a_name_on_the_hub(
     with pytest.raises(glie.EncoderError, match=f"revision {commit_of(1)}"):
         ingest(glie.Index.open(index), newest, [documents])
     assert encoder_of(glie.Index.open(index)).revision == commit_of(1)
+    assert Library(index).encoder.revision == commit_of(1)  # the web server's
+    assert load_recorded(EncoderId(HUB_NAME, commit_of(1))).revision == commit_of(1)  # a worker's
 
     matrix = tmp_path / "m.safetensors"
     first = load_encoder(HUB_NAME, revision=commit_of(1))

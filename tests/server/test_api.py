@@ -286,7 +286,7 @@ def test_pages_that_an_index_tells_wrong_of(
     client: Client, index_path: Path, encoder: Encoder, tmp_path: Path
 ) -> None:
     """Numbers of pages that the file does not have, and what is no number."""
-    from glie.ingest import file_digest
+    from glie.documents.original import file_digest
 
     path = make_pdf(tmp_path / "c.pdf", ["Confidential budget"])
     index = glie.Index.open(index_path)
@@ -423,7 +423,7 @@ def test_an_empty_index(tmp_path: Path, encoder: Encoder) -> None:
     assert ours.post("/search", json={"query": "anything"}).json()["hits"] == []
     assert ours.get("/info").json()["bytes_per_page"] is None
     assert ours.get("/documents").json() == {"documents": []}
-    # the first upload makes the codec settle, and is found
+    # the codec adapts to the first upload, which is found
     sent = [("files", ("first.txt", b"The lighthouse keeper sleeps", "text/plain"))]
     assert ours.post("/documents", files=sent).status_code == 201
     found = ours.post("/search", json={"query": "lighthouse"}).json()
@@ -433,7 +433,7 @@ def test_an_empty_index(tmp_path: Path, encoder: Encoder) -> None:
 def test_what_others_write_is_seen(
     client: Client, index_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("glie.server.library.SECONDS_BETWEEN_LOOKS", 0)
+    monkeypatch.setattr("glie.server.library.SECONDS_BETWEEN_REFRESHES", 0)
     ours = client()
     assert ours.get("/info").json()["pages"] == 5
     glie.Index.open(index_path).delete(["b.pdf#1"])
@@ -459,3 +459,24 @@ def test_an_encoder_that_cannot_be_loaded_is_told(index_path: Path, tmp_path: Pa
         assert refused.status_code == 422
         assert "is unknown" in error_of(refused)
     assert ours.get("/health").json() == {"status": "ok", "encoder": "failed"}
+
+
+def test_the_encoder_is_loaded_at_the_recorded_revision(
+    tmp_path: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the Hub the main branch of a model may have moved on; the index names its commit."""
+    from glie.server.library import Library
+
+    loaded: list[tuple[str, str | None]] = []
+
+    def load(name: str, *, revision: str | None = None) -> Encoder:
+        loaded.append((name, revision))
+        return encoder
+
+    monkeypatch.setattr("glie.retriever.load_encoder", load)
+    glie.Index.create(tmp_path / "x.glie", encoder=encoder)
+    library = Library(tmp_path / "x.glie")
+    assert library.encoder_state == "loading"
+    assert library.encoder is library.encoder is encoder
+    assert loaded == [(encoder.name, encoder.revision)]
+    assert library.encoder_state == "ready"

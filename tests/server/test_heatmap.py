@@ -137,7 +137,7 @@ def test_an_encoder_that_looks(tmp_path: Path, wide: int) -> None:
     made = glie.Index.create(
         tmp_path / "l.glie", glie.Codec(k=4), encoder={"name": "looking", "revision": "1"}
     )
-    from glie.ingest import file_digest
+    from glie.documents.original import file_digest
 
     metadata = {
         "document": "spot.png",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import rich.style
 import rich.table
@@ -17,9 +17,6 @@ from glie.cli.shared import ApiKey, CollectionName, Json, Location, MadeWith, co
 from glie.cli.terminal import output, print_json, size, status_line
 from glie.errors import InputError, MissingExtraError
 from glie.wording import count
-
-if TYPE_CHECKING:
-    from glie.retriever import FoundPage
 
 
 def search(
@@ -77,8 +74,9 @@ def search(
 
     glie search --engine qdrant --url http://localhost:6333 --collection reports "expenditure"
     """
+    from glie.documents.original import why_no_text
     from glie.documents.snippet import matches, printable
-    from glie.retriever import Retriever, why_no_text
+    from glie.retriever import Retriever
 
     is_index = engine is None or (Path(arguments[0]) / "manifest.json").exists()
     words = arguments[1:] if is_index else arguments
@@ -104,7 +102,8 @@ def search(
             place, retriever = pages_there.path, Retriever(pages_there, encoder)
             options |= {"where": {"document": document} if document else None, "prefetch": prefetch}
         with status_line("searching"):  # and loading the encoder, which takes longer
-            pages, cost, encode_seconds = retriever.ask(question, top, **options)
+            hits = retriever.search(question, top, **options)
+    cost = hits.cost
     shown: list[dict[str, Any]] = [
         {
             "rank": rank,
@@ -113,10 +112,10 @@ def search(
             "document": page.metadata.get("document"),
             "page": page.metadata.get("page"),
             "path": page.metadata.get("path"),
-            "snippet": _snippet(page, question),
+            "snippet": _snippet(page.metadata, question),
             "metadata": page.metadata,
         }
-        for rank, page in enumerate(pages, start=1)
+        for rank, page in enumerate(hits, start=1)
     ]
     if as_json:
         print_json(
@@ -124,7 +123,7 @@ def search(
                 "index": place,
                 "query": question,
                 "hits": shown,
-                "cost": {**dataclasses.asdict(cost), "encode_seconds": encode_seconds},
+                "cost": dataclasses.asdict(cost),
             }
         )
         return
@@ -153,16 +152,17 @@ def search(
         scanned += f" of {cost.pages_estimated:,} estimated"
     output.print(
         f"{scanned} scanned, {again}{size(cost.bytes_read)} read, "
-        f"{cost.seconds * 1000:.1f} ms; {encode_seconds:.1f} s to load the encoder",
+        f"{cost.seconds * 1000:.1f} ms; {cost.encode_seconds:.1f} s to load the encoder",
         style="dim",
     )
 
 
-def _snippet(page: FoundPage, question: str) -> str:
+def _snippet(metadata: dict[str, Any], question: str) -> str:
     """Where the page answers; a hit is worth showing without, where its file cannot be read."""
+    from glie.documents.original import original_text
     from glie.documents.snippet import best_snippet
 
     try:
-        return best_snippet(page.text(), question)
+        return best_snippet(original_text(metadata), question)
     except MissingExtraError:
         return ""

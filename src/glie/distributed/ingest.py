@@ -24,7 +24,6 @@ from typing import Any
 
 from glie.codec.codec import Codec
 from glie.documents import FoundDocument
-from glie.encoders import load_encoder
 from glie.encoders.base import Encoder
 from glie.engines.collection import Collection
 from glie.engines.exporting import upload
@@ -53,6 +52,7 @@ from glie.ingest import (
 )
 from glie.kernels.parallel import cores
 from glie.progress import ignore
+from glie.retriever import load_recorded
 
 DOCUMENTS_PER_SHARD = 32  # at most: the work that is lost with a worker
 SHARDS_PER_WORKER = 4  # at least, so that none is idle for long at the end
@@ -101,7 +101,7 @@ def ingest_on_ray(
     if keep_images and isinstance(target, Collection):
         raise InputError("keep_images: pictures are kept in an index, not in an engine")
     paths, reading, place = list(paths), Reading(keep_images, ocr), Path(shards).absolute()
-    by_name = functools.partial(load_encoder, encoder.name, revision=encoder.revision)
+    by_name = functools.partial(load_recorded, EncoderId.of(encoder))
     task = _Task(place, load or by_name, EncoderId.of(encoder), reading)
     lock = target.writing() if isinstance(target, Index) else contextlib.nullcontext()
     with lock, _folder(place), _cluster(ray, workers):

@@ -9,9 +9,11 @@ import asyncio
 import os
 from typing import Any
 
+from glie.documents.original import original_text
 from glie.errors import InputError, MissingExtraError
 from glie.index.index import Index
-from glie.retriever import AnyEncoder, FoundPage, Retriever, Where, as_setting
+from glie.retriever import AnyEncoder, Retriever, Where, as_setting
+from glie.search.results import Hit
 
 try:
     from haystack import Document, component, default_from_dict, default_to_dict
@@ -49,7 +51,7 @@ class GlieRetriever:
 
     def warm_up(self) -> None:
         """Load the encoder."""
-        self._retriever.warm_up()
+        self._retriever.load()
 
     @component.output_types(documents=list[Document])
     def run(
@@ -57,13 +59,13 @@ class GlieRetriever:
     ) -> dict[str, list[Document]]:
         """The best pages for a question."""
         filters = self.filters if filters is None else filters
-        answers = self._retriever.ask(
+        hits = self._retriever.search(
             query,
             self.top_k if top_k is None else top_k,
             where=_matching(filters) if filters else None,
             shortlist=self.shortlist,
         )
-        return {"documents": [_document(page) for page in answers.pages]}
+        return {"documents": [_document(hit) for hit in hits]}
 
     @component.output_types(documents=list[Document])
     async def run_async(
@@ -102,5 +104,6 @@ def _matching(filters: dict[str, Any]) -> Where:
     )
 
 
-def _document(page: FoundPage) -> Document:
-    return Document(id=page.id, content=page.text(ocr=True), meta=page.metadata, score=page.score)
+def _document(hit: Hit) -> Document:
+    text = original_text(hit.metadata, ocr=True)
+    return Document(id=hit.id, content=text, meta=hit.metadata, score=hit.score)

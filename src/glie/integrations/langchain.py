@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from glie.documents.original import original_text
 from glie.errors import MissingExtraError
-from glie.retriever import FoundPage, Retriever, Where, as_setting
+from glie.retriever import Retriever, Where, as_setting
+from glie.search.results import Hit
 
 try:
     from langchain_core.callbacks import CallbackManagerForRetrieverRun
@@ -52,13 +54,13 @@ class GlieRetriever(BaseRetriever):
         top: int | None = None,
         where: Where | None = None,
     ) -> list[Document]:
-        answers = self._retriever.ask(
+        hits = self._retriever.search(
             query,
             self.top if top is None else top,
             where=self.where if where is None else where,
             shortlist=self.shortlist,
         )
-        return [_document(page) for page in answers.pages]
+        return [_document(hit) for hit in hits]
 
     @classmethod
     def is_lc_serializable(cls) -> bool:
@@ -70,6 +72,6 @@ class GlieRetriever(BaseRetriever):
         return {"index": str(self._retriever.index.path), "encoder": as_setting(self.encoder)}
 
 
-def _document(page: FoundPage) -> Document:
-    metadata = {**page.metadata, "score": page.score}
-    return Document(id=page.id, page_content=page.text(ocr=True), metadata=metadata)
+def _document(hit: Hit) -> Document:
+    text, metadata = original_text(hit.metadata, ocr=True), {**hit.metadata, "score": hit.score}
+    return Document(id=hit.id, page_content=text, metadata=metadata)

@@ -10,9 +10,11 @@ import asyncio
 import os
 from typing import Any
 
+from glie.documents.original import original_text
 from glie.errors import InputError, MissingExtraError
 from glie.index.index import Index
-from glie.retriever import AnyEncoder, FoundPage, Retriever, Where
+from glie.retriever import AnyEncoder, Retriever, Where
+from glie.search.results import Hit
 
 try:
     from llama_index.core.retrievers import BaseRetriever
@@ -65,27 +67,29 @@ class GlieRetriever(BaseRetriever):
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         question = query_bundle.query_str
-        answers = self._retriever.ask(
+        hits = self._retriever.search(
             question, self._top, where=self._where, shortlist=self._shortlist
         )
-        return [NodeWithScore(node=_node(page), score=page.score) for page in answers.pages]
+        return [NodeWithScore(node=_node(hit), score=hit.score) for hit in hits]
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         return await asyncio.to_thread(self._retrieve, query_bundle)
 
     def _matching(self, filters: MetadataFilters) -> Where:
         """LlamaIndex's filters as a function, by its own reading of them."""
-        matches = build_metadata_filter_fn(self._retriever.index.metadata, filters)
+        matches = build_metadata_filter_fn(
+            lambda name: self._retriever.index.metadata(name), filters
+        )
         return lambda page_id, _: matches(page_id)
 
 
-def _node(page: FoundPage) -> TextNode:
-    document = page.metadata.get("document")
+def _node(hit: Hit) -> TextNode:
+    document = hit.metadata.get("document")
     source = {NodeRelationship.SOURCE: RelatedNodeInfo(node_id=document)} if document else {}
     return TextNode(
-        id_=page.id,
-        text=page.text(ocr=True),
-        metadata=page.metadata,
+        id_=hit.id,
+        text=original_text(hit.metadata, ocr=True),
+        metadata=hit.metadata,
         relationships=source,
         excluded_llm_metadata_keys=BOOKKEEPING,
         excluded_embed_metadata_keys=BOOKKEEPING,

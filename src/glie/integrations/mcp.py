@@ -16,9 +16,10 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal, TypeAlias
 
 import glie
+from glie.documents.original import ImageFile, original_picture, original_text, unchanged
 from glie.errors import DocumentError, GlieError, IdError, MissingExtraError
 from glie.ingest import known_documents
-from glie.retriever import AnyEncoder, Picture, Retriever, as_indexed, picture_of, text_of
+from glie.retriever import AnyEncoder, Retriever
 from glie.wording import count, listing
 
 try:
@@ -117,17 +118,17 @@ def make_server(
         """Find the pages that answer a question, by meaning, not by words alone. Each page comes as
         JSON (rank, id, document, page, score, text), followed by its picture where that is shown.
         """
-        answers = retriever.ask(question, top, documents=documents or None)
-        if not answers.pages:
+        hits = retriever.search(question, top, documents=documents or None)
+        if not len(hits):
             return _blocks({"note": "the index is empty"})
         blocks: list[Content] = []
-        for rank, page in enumerate(answers.pages, start=1):
-            facts, picture = _seen(retriever.index, page.id, show)
+        for rank, hit in enumerate(hits, start=1):
+            facts, picture = _seen(retriever.index, hit.id, show)
             whole = facts["text"]
             if len(whole) > MOST_CHARACTERS:
                 facts["text"] = whole[:MOST_CHARACTERS]
                 facts["note"] = f"cut from {len(whole):,} characters; read_page shows them all"
-            blocks += _blocks({"rank": rank, "score": round(page.score, 6), **facts}, picture)
+            blocks += _blocks({"rank": rank, "score": round(hit.score, 6), **facts}, picture)
         return blocks
 
     def read_page(
@@ -190,18 +191,18 @@ def make_server(
 
 def _load(retriever: Retriever) -> None:
     with contextlib.suppress(GlieError, OSError):
-        retriever.warm_up()
+        retriever.load()
 
 
-def _seen(index: glie.Index, page_id: str, show: str) -> tuple[dict[str, Any], Picture | None]:
+def _seen(index: glie.Index, page_id: str, show: str) -> tuple[dict[str, Any], ImageFile | None]:
     """A page's facts and text, and its picture where that is wanted or there is no text; a note
     where there is nothing to see."""
     metadata = index.metadata(page_id)
-    same, text, picture = as_indexed(metadata), "", None
+    same, text, picture = unchanged(metadata), "", None
     if same and show != "image":
-        text = text_of(metadata, ocr=show == "text")
+        text = original_text(metadata, ocr=show == "text")
     if show == "image" or (show == "auto" and not text.strip()):
-        picture = picture_of(index, page_id, draw=same)
+        picture = original_picture(metadata, index.image(page_id), draw=same)
     document, number = metadata.get("document"), metadata.get("page")
     facts = {"id": page_id, "document": document, "page": number, "text": text}
     if not text.strip() and picture is None:
@@ -209,7 +210,7 @@ def _seen(index: glie.Index, page_id: str, show: str) -> tuple[dict[str, Any], P
     return facts, picture
 
 
-def _blocks(facts: dict[str, Any], picture: Picture | None = None) -> list[Content]:
+def _blocks(facts: dict[str, Any], picture: ImageFile | None = None) -> list[Content]:
     blocks = [TextContent(type="text", text=json.dumps(facts, ensure_ascii=False))]
     if picture is not None:
         data = base64.b64encode(picture.data).decode()

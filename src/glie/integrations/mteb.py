@@ -124,8 +124,8 @@ class GlieSearch:
         else:
             self._folder.mkdir(parents=True, exist_ok=True)
             # of mteb's models, glie may know one by another name
-            entry = self.model.entry if isinstance(self.model, _GlieModel) else None
-            self._index = Index.create(path, self.codec, encoder=entry)
+            known = self.model.encoder if isinstance(self.model, _GlieModel) else None
+            self._index = Index.create(path, self.codec, encoder=known)
         if not len(self._index):  # pages come in one commit: all are there, or none
             how = task_metadata, hf_split, hf_subset, encode_kwargs, num_proc
             self._index.add(self._batches(corpus, *how))
@@ -229,7 +229,6 @@ class _GlieModel:
 
     def __init__(self, encoder: Encoder) -> None:
         self.encoder = encoder
-        self.entry = {"name": encoder.name, "revision": encoder.revision}
         self.mteb_model_meta = ModelMeta.create_empty(
             overwrites={
                 "name": f"glie/{Path(encoder.name).name}",

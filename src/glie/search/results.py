@@ -20,6 +20,7 @@ class Cost:
     bytes_read: int
     seconds: float
     pages_estimated: int = 0  # pages scored by their PQ codes, to choose the candidates
+    encode_seconds: float = 0.0  # to encode a Retriever's question, and to load its encoder
 
 
 class Hit(NamedTuple):

@@ -461,7 +461,7 @@ def _add_pages(app: FastAPI, library: Library, limits: Limits) -> None:
         children = library.stored(index, id)
         vectors, labels = children[:0], list[str]()
         try:
-            vectors, places = library.evidence(index, id)
+            vectors, places = library.encoded(index, id)
             labels = [places.labels[p] if p >= 0 else "" for p in places.of_vector.tolist()]
         except (GlieError, OSError, IndexError) as error:
             reason = _line(error)

@@ -1,7 +1,7 @@
-"""An index with its encoder and its documents, for many threads at once.
+"""An index with its encoder and its documents, shared by the threads of the server.
 
-Each request looks at one committed state of the index, whatever is written meanwhile. Of files, it
-reads those that pages of the index name, and only while they are, byte for byte, what was indexed.
+Each request sees one committed state of the index. Files are read only if a page of the index names
+them, and only while they are, byte for byte, what was indexed.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from glie.documents import (
     page_text,
     read_image,
 )
+from glie.documents.original import unchanged, why_no_text
 from glie.encoders import Encoder
 from glie.encoders.base import Floats, Grid, reads
 from glie.errors import EncoderError, GlieError, IdError
@@ -32,17 +33,17 @@ from glie.identity import check_encoder
 from glie.index.folder import DOCUMENTS
 from glie.index.index import Index
 from glie.ingest import known_documents
-from glie.retriever import as_indexed, encoder_of, why_no_text
+from glie.retriever import Retriever
 from glie.server.heatmap import Places, WordHeat, heat, patch_places, span_places, word_places
 
-SECONDS_BETWEEN_LOOKS = 1.0  # for what other processes have written
-THUMBNAIL, LARGE = 480, 1600  # the longer sides of pictures, in pixels
+SECONDS_BETWEEN_REFRESHES = 1.0  # that show what other processes have written
+THUMBNAIL, LARGE = 480, 1600  # the longer side of a picture, in pixels
 
 Value = TypeVar("Value")
 
 
 class Recent(Generic[Value]):
-    """The values that were used last, at most so many; threads may share it."""
+    """The `most` values that were used last (LRU); threads may share it."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -50,10 +51,12 @@ class Recent(Generic[Value]):
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """The value of a key; made and kept if it is new."""
         found = self.peek(key)
         return self.put(key, make()) if found is None else found
 
     def peek(self, key: Hashable) -> Value | None:
+        """The value of a key, if it is kept."""
         with self._lock:
             found = self._kept.get(key)
             if found is not None:
@@ -77,8 +80,8 @@ class StoredDocument:
     uploaded: bool  # its file is in the index's own folder
 
 
-class Evidence(NamedTuple):
-    """All vectors of a page, and where on it each comes from."""
+class EncodedPage(NamedTuple):
+    """All vectors of a page, and where on the page each comes from."""
 
     vectors: Floats
     places: Places
@@ -89,71 +92,68 @@ class NotShownError(GlieError):
 
 
 class Library:
-    """The index at `path`. The encoder is loaded when it is first needed, unless it is given."""
+    """The index at `path`. Its encoder is loaded when it is first needed, or given."""
 
     def __init__(self, path: Path, encoder: Encoder | None = None) -> None:
-        self._index = Index.open(path)
-        self._looked = time.monotonic()
+        self._retriever = Retriever(path, encoder)
+        self._refreshed = time.monotonic()
         self._lock = threading.Lock()
         self._loading = threading.Lock()
-        self._encoder = encoder
         self._encoder_error: str | None = None
         self._documents: tuple[Index | None, dict[str, StoredDocument]] = None, {}
         self._texts: Recent[str] = Recent(2000)
         self._pictures: Recent[bytes] = Recent(256)
-        self._evidence: Recent[Evidence] = Recent(64)
+        self._encoded: Recent[EncodedPage] = Recent(64)
         self._questions: Recent[Floats] = Recent(256)
         if encoder is not None:
-            check_encoder(self._index, encoder)
+            check_encoder(self.index, encoder)
+            self._retriever.load()
 
     @property
     def path(self) -> Path:
-        return self._index.path
+        return self._retriever.index.path
 
     @property
     def folder(self) -> Path:
-        """Where uploaded documents are; resolved, as the paths of documents in an index are."""
+        """Where uploaded documents are; resolved, like all paths of documents in an index."""
         return self.path.resolve() / DOCUMENTS
 
     @property
     def index(self) -> Index:
-        """The latest state, or that of a moment ago."""
-        if time.monotonic() - self._looked > SECONDS_BETWEEN_LOOKS:
+        """The latest state of the index, or that of at most a second ago."""
+        if time.monotonic() - self._refreshed > SECONDS_BETWEEN_REFRESHES:
             self.refresh()
-        return self._index
+        return self._retriever.index
 
     def refresh(self) -> None:
-        """See what has been written."""
+        """Show what has been written."""
         with self._lock:
-            self._index = self._index.latest()
-            self._looked = time.monotonic()
+            self._retriever.refresh()
+            self._refreshed = time.monotonic()
 
     # the encoder
 
     @property
     def encoder(self) -> Encoder:
-        """The encoder that made the index."""
+        """The encoder that made the index. An error is kept: loading again would not help."""
         with self._loading:
-            if self._encoder is None:
-                if self._encoder_error is not None:  # it does not get better by trying again
-                    raise EncoderError(self._encoder_error)
-                try:
-                    found = encoder_of(self._index)
-                except GlieError as error:
-                    self._encoder_error = str(error)
-                    raise
-                self._encoder = found
-            return self._encoder
+            if self._encoder_error is not None:
+                raise EncoderError(self._encoder_error)
+            try:
+                return cast(Encoder, self._retriever.load())
+            except GlieError as error:
+                self._encoder_error = str(error)
+                raise
 
     @property
     def encoder_state(self) -> str:
-        """none, loading, ready, or what is wrong with it."""
-        if self._index.encoder is None:
+        """none, loading, ready, or the error."""
+        if self._retriever.index.encoder is None:
             return "none"
-        return self._encoder_error or ("ready" if self._encoder else "loading")
+        return self._encoder_error or ("ready" if self._retriever.loaded else "loading")
 
     def warm_up(self) -> None:
-        """Load what the first search needs; what is wrong is said when it is asked."""
+        """Load the encoder and compile the search. Errors are reported by the first request."""
         index = self.index
         try:
             vectors = self.question("a")
@@ -165,7 +165,7 @@ class Library:
             index.search([vectors], top=1)
 
     def question(self, text: str) -> Floats:
-        """A question as vectors."""
+        """The vectors of a question."""
         return self._questions.get(text, lambda: self.encoder.encode_queries([text])[0])
 
     # documents and pages
@@ -189,15 +189,15 @@ class Library:
             raise IdError(f"document {name!r} is not in the index") from None
 
     def is_own(self, path: Path) -> bool:
-        """Whether a file was uploaded, and is the index's to delete."""
+        """Whether a file was uploaded: it lies in the index's own folder, and may be deleted."""
         return path.parent == self.folder
 
     def page(self, index: Index, page_id: str) -> DocumentPage:
-        """A page as its document has it, without its text; raises NotShownError unless the file is
-        the one that was indexed."""
+        """A page of a document, without its text. Raises NotShownError if the file is not the one
+        that was indexed."""
         metadata = self.located(index.metadata(page_id))
         number = metadata.get("page")
-        if not as_indexed(metadata) or not isinstance(number, int) or number < 1:
+        if not unchanged(metadata) or not isinstance(number, int) or number < 1:
             raise NotShownError(_why_not_shown(metadata))
         return DocumentPage(
             str(metadata.get("document")),
@@ -208,15 +208,15 @@ class Library:
         )
 
     def located(self, metadata: dict[str, Any]) -> dict[str, Any]:
-        """Metadata with the path of an uploaded document as it is now: the index may have been
-        moved, with its folder."""
+        """Metadata with the current path of an uploaded document: the index folder may have
+        moved."""
         path = Path(str(metadata.get("path", "")))
         if path.parent.name == DOCUMENTS and not path.exists():
             return {**metadata, "path": str(self.folder / path.name)}
         return metadata
 
     def text(self, index: Index, page_id: str, *, ocr: bool = True) -> str:
-        """What a page says. Without `ocr`, that of a scanned page only if it was read lately."""
+        """The text of a page. Without `ocr`, that of a scanned page only if it is cached."""
         page = self.page(index, page_id)
         key = str(page.path), page.number, index.metadata(page_id)["digest"]
         if page.origin != "ocr":
@@ -226,18 +226,18 @@ class Library:
         return self._texts.get(key, lambda: read_image(page.image(OCR_PIXELS))[0])
 
     def why_no_text(self, index: Index, page_id: str) -> str:
-        """What to say of a page without text beside it."""
+        """The note that stands in place of a page's text."""
         metadata = self.located(index.metadata(page_id))
-        return why_no_text(metadata) if as_indexed(metadata) else _why_not_shown(metadata)
+        return why_no_text(metadata) if unchanged(metadata) else _why_not_shown(metadata)
 
     def has_picture(self, index: Index, page_id: str) -> bool:
-        """Whether a page is worth looking at: not one of a text file."""
+        """Whether a page can be shown as a picture; one of a text file cannot."""
         suffix = Path(str(index.metadata(page_id).get("path", ""))).suffix.lower()
         kept = index.image(page_id) is not None
         return kept or (suffix not in TEXT and suffix != "")
 
     def picture(self, index: Index, page_id: str, longest: int) -> bytes:
-        """The page as a WebP: drawn from its file or, where that is gone, as it was kept."""
+        """The page as WebP: drawn from its file or, if that is gone, the kept picture."""
         digest = index.metadata(page_id).get("digest")
         return self._pictures.get(
             (page_id, digest, longest), lambda: self._draw(index, page_id, longest)
@@ -258,13 +258,13 @@ class Library:
 
     # why a page matched
 
-    def evidence(self, index: Index, page_id: str) -> Evidence:
-        """A page's true vectors, encoded again, and their places; raises NotShownError where that
-        cannot be done."""
+    def encoded(self, index: Index, page_id: str) -> EncodedPage:
+        """A page encoded again: its original vectors and their places. Raises NotShownError if its
+        file is gone or has changed, or the encoder does not say where vectors come from."""
         digest = index.metadata(page_id).get("digest")
-        return self._evidence.get((page_id, digest), lambda: self._locate(index, page_id))
+        return self._encoded.get((page_id, digest), lambda: self._locate(index, page_id))
 
-    def _locate(self, index: Index, page_id: str) -> Evidence:
+    def _locate(self, index: Index, page_id: str) -> EncodedPage:
         page, encoder = self.page(index, page_id), self.encoder
         if reads(encoder) == "image":
             picture = page.image()
@@ -272,7 +272,7 @@ class Library:
             if grid is None:
                 raise NotShownError(f"encoder {encoder.name!r} does not tell its patches apart")
             vectors = encoder.encode_pages([picture])[0]
-            return Evidence(vectors, patch_places(grid, len(vectors)))
+            return EncodedPage(vectors, patch_places(grid, len(vectors)))
         if page.origin == "ocr":
             text, words = read_image(page.image(OCR_PIXELS))
         else:
@@ -284,18 +284,18 @@ class Library:
             raise NotShownError(f"encoder {encoder.name!r} gives {found}")
         plain = page.path.suffix.lower() in TEXT
         places = span_places(text, spans) if plain else word_places(text, spans, words)
-        return Evidence(vectors, places)
+        return EncodedPage(vectors, places)
 
     def stored(self, index: Index, page_id: str) -> Floats:
-        """A page's vectors as the index reads them back."""
+        """A page's vectors as the index reconstructs them."""
         return index.codec.regenerate(index.codes([page_id]))[0]
 
     def heat(
         self, index: Index, page_id: str, question: str, vectors: Literal["document", "index"]
     ) -> tuple[Places, list[WordHeat]]:
-        """Where a question finds its evidence on a page: by all vectors of the document or, each
-        replaced by the nearest that is stored, by what the index knows of them."""
-        found = self.evidence(index, page_id)
+        """Where on a page each word of a question matches. `vectors` are those of the document, or
+        each of them replaced by the nearest that the index reconstructs."""
+        found = self.encoded(index, page_id)
         page, stored = found.vectors, None
         if vectors == "index":
             stored = self.stored(index, page_id)
@@ -306,7 +306,7 @@ class Library:
 
 
 def _asked(encoder: Encoder, method: str) -> Callable[[Any], Any]:
-    """What an encoder may have, to tell where its vectors come from."""
+    """An optional method of an encoder, which says where its vectors come from."""
     found = getattr(encoder, method, None)
     if found is None:
         raise NotShownError(f"encoder {encoder.name!r} does not say where its vectors come from")

@@ -107,7 +107,7 @@ def sample(
     why = "the index is empty"
     for place in np.random.default_rng(0).permutation(len(ids)).tolist():
         try:
-            kept[ids[place]] = library.evidence(index, ids[place]).vectors
+            kept[ids[place]] = library.encoded(index, ids[place]).vectors
         except (GlieError, OSError, IndexError) as error:
             why = str(error)
             continue
