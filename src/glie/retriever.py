@@ -82,8 +82,8 @@ class Retriever:
     def encode(self, question: str) -> Any:
         """The vectors of a question, (m, D)."""
         encoder = self.load()
-        encode: Encode = getattr(encoder, "encode_queries", encoder)
-        vectors = encode([question])
+        encode = encoder.encode_queries if hasattr(encoder, "encode_queries") else encoder
+        vectors = cast(Encode, encode)([question])
         if len(vectors) != 1:
             raise InputError(
                 f"encoder: expected one (m, D) array for one question, found {len(vectors)}"
