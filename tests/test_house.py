@@ -43,8 +43,8 @@ ROOMS: dict[str, str] = {
     "training": "errors progress kernels pages measures identity codec index",
     "glie": "errors pages geometry codec search index engines planning training",
     "evaluation": (
-        "errors wording progress storage kernels pages measures identity documents "
-        "geometry codec search index encoders training"
+        "errors wording progress storage kernels pages measures identity documents geometry "
+        "codec search index encoders training"
     ),
     "integrations": (
         "errors wording storage pages documents codec search index encoders ingest retriever glie"
@@ -53,13 +53,12 @@ ROOMS: dict[str, str] = {
         "errors progress kernels identity documents codec index engines encoders ingest retriever"
     ),
     "server": (
-        "errors wording progress storage pages identity documents geometry codec search "
-        "index planning encoders ingest retriever glie"
+        "errors wording progress storage pages identity documents geometry codec search index "
+        "planning encoders ingest retriever glie"
     ),
     "cli": (
-        "errors wording progress identity documents geometry codec index engines "
-        "planning encoders ingest retriever training glie evaluation integrations "
-        "distributed server"
+        "errors wording progress identity documents geometry codec index engines planning "
+        "encoders ingest retriever training glie evaluation integrations distributed server"
     ),
 }
 

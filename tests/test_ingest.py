@@ -11,7 +11,7 @@ import pytest
 from reportlab.pdfgen import canvas
 
 import glie
-import glie.index.index as index_module
+import glie.index.adding as adding_module
 import glie.ingest as ingest_module
 from glie.cli.indexes import ocr_hint
 from glie.encoders.base import Floats
@@ -75,7 +75,7 @@ def test_a_codebook_is_made_of_more_than_the_first_commit_would_hold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ingest_module, "PAGES_PER_COMMIT", 3)
-    for module in (ingest_module, index_module):
+    for module in (ingest_module, adding_module):
         monkeypatch.setattr(module, "FIRST_PAGES", 10)
     for number in range(20):
         make_pdf(tmp_path / "docs" / f"{number:02}.pdf", [f"page number {number} of many"])

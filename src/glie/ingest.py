@@ -27,7 +27,8 @@ from glie.errors import (
     VectorError,
 )
 from glie.identity import EncodedPages, check_encoder
-from glie.index.index import FIRST_PAGES, Batch, Index
+from glie.index.adding import FIRST_PAGES, Batch
+from glie.index.index import Index
 from glie.pages import Pages
 from glie.progress import Progress, ignore
 

@@ -11,7 +11,7 @@ from glie.codec.codec import refined
 from glie.codec.codes import Codes
 from glie.codec.readout.decoder import Decoder, Unrolled, new_decoder, regenerated
 from glie.codec.readout.refiner import Refiner
-from glie.training.batches import Batch, Corpus
+from glie.training.batches import Corpus, TrainingBatch
 from glie.training.losses import best_matches, listwise_loss
 from glie.training.objective import Slots, code_objective, objective, sampled_patches
 from glie.training.recipe import PAPER, Recipe
@@ -28,7 +28,7 @@ def corpus(limit: int | None = None) -> tuple[Corpus, glie.Pages, glie.Queries, 
     return Corpus(pages, {K: codes}, queries, torch.device("cpu"), limit), pages, queries, codes
 
 
-def batch_of(limit: int | None = None) -> Batch:
+def batch_of(limit: int | None = None) -> TrainingBatch:
     queries = torch.tensor([4, 0])
     candidates = torch.tensor([[7, 1, 2], [3, 11, 0]])
     return corpus(limit)[0].batch(queries, candidates, K, torch.Generator().manual_seed(0))

@@ -5,96 +5,42 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
-import itertools
 import os
 import shutil
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from glie.candidates import build
 from glie.codec.codec import Codec
 from glie.codec.codes import Codes
-from glie.codec.shrink import shrunk, smaller
 from glie.errors import CorruptIndexError, IdError, IndexFolderError, InputError, VectorError
 from glie.filters import distinct_ids
 from glie.identity import EncoderId, Identified
 from glie.index import health
-from glie.index.candidate_files import write_candidates
+from glie.index.adding import Batch, adapt, add_batches, batches_of
+from glie.index.commit import next_manifest
 from glie.index.folder import Folder, Manifest
-from glie.index.format import StoredCodes, damaged, tombstone_bytes
+from glie.index.format import damaged
 from glie.index.health import Health, Repair
+from glie.index.info import IndexInfo, index_info
+from glie.index.shrinking import smaller_codec, write_shrunk
 from glie.index.snapshot import Snapshot
 from glie.index.writer import (
     PAGES_PER_STEP,
     SegmentWriter,
-    checked_images,
     merge_tail,
-    record_lines,
 )
 from glie.pages import Pages
-from glie.progress import OnProgress, Progress, ignore
-from glie.renamed import renamed
+from glie.progress import OnProgress, ignore
 from glie.search.options import SearchOptions, checked_queries
 from glie.search.results import Hits, hits_of
 from glie.search.two_stage import two_stage
 
-
-@dataclasses.dataclass(frozen=True)
-class IndexInfo:
-    """What an index is and what it weighs."""
-
-    pages: int
-    deleted: int
-    segments: int
-    generation: int
-    k: int
-    dim: int | None
-    dtype: str  # of the stored vectors
-    codewords: int  # of a codebook that a page keeps, at most
-    encoder: str | None
-    budget: int | None  # bytes a page that it was made for, if it was
-    code_bytes_per_page: int | None  # measured; None while there is none
-    bytes: int  # of everything in the folder
-    image_bytes: int  # of these, kept pictures
-    codec_bytes: int  # of these, the fitted codec: the same for any number of pages
-    vectors: int  # that the pages had before compression; rounded where counts are
-    uncompressed_bytes: int  # those vectors at 2 bytes a number
-    candidate_bytes: (
-        int  # of `bytes`, the candidate index and its PQ codes; 0: every page is scanned
-    )
-    document_bytes: int  # of `bytes`, documents that were uploaded
-
-    words = renamed("words", "codewords")
-    finder_bytes = renamed("finder_bytes", "candidate_bytes")
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON: today's names, and those of older versions beside them."""
-        older = {"words": self.codewords, "finder_bytes": self.candidate_bytes}
-        return {**dataclasses.asdict(self), **older}
-
-    @property
-    def lean_bytes(self) -> int:
-        """Of all that a search needs and that grows with the pages: without the codec, without
-        pictures and without documents."""
-        return self.bytes - self.image_bytes - self.codec_bytes - self.document_bytes
-
-
-PAGES_PER_SHRINK = 64  # at a time: their anchors are spread out to as many vectors as they had
-
-
-FIRST_PAGES = 500  # that are held in memory, for a codec to adapt to
-
-
-class Batch(NamedTuple):
-    """Some of the pages of a long addition, with their metadata and images."""
-
-    pages: Pages
-    metadata: Sequence[Mapping[str, Any]] | None = None
-    images: Sequence[bytes | None] | None = None
+__all__ = ["Batch", "Index", "IndexInfo"]
 
 
 class _Hold(threading.local):
@@ -211,33 +157,7 @@ class Index:
 
     def info(self) -> IndexInfo:
         """Counts and measured sizes."""
-        state, manifest = self._state, self._state.manifest
-        vectors = sum(
-            int(segment.counts[state.live(number)].sum(dtype=np.int64))
-            for number, segment in enumerate(state.segments)
-        )
-        dim, stored = manifest.dim, sum(segment.pages for segment in state.segments)
-        code_bytes = sum(segment.code_bytes for segment in state.segments)
-        return IndexInfo(
-            pages=len(self),
-            deleted=sum(entry.deleted for entry in manifest.segments),
-            segments=len(manifest.segments),
-            generation=manifest.generation,
-            k=self.codec.k,
-            dim=dim,
-            dtype=self.codec.dtype,
-            codewords=self.codec.config.codewords,
-            encoder=None if manifest.encoder is None else manifest.encoder["name"],
-            budget=self.codec.config.bytes_per_page or None,
-            code_bytes_per_page=round(code_bytes / stored) if stored else None,
-            bytes=self._folder.size(),
-            image_bytes=sum(images.bytes for images in state.images if images),
-            codec_bytes=self._folder.codec_size(),
-            vectors=vectors,
-            uncompressed_bytes=vectors * 2 * (dim or 0),
-            candidate_bytes=state.candidates.bytes,
-            document_bytes=self._folder.documents_size(),
-        )
+        return index_info(self._folder, self._state, self.codec)
 
     def refresh(self) -> None:
         """Show the latest committed state."""
@@ -282,59 +202,23 @@ class Index:
     ) -> None:
         """Compress and store pages: all of them, or none if anything is wrong.
 
-        `metadata` is one JSON object a page, `images` one encoded image or None a page. The ids
-        in `replacing` are deleted in the same commit. For more pages than fit in memory, `pages`
-        may be an iterable of Batch(pages, metadata, images), which is read as it is stored.
+        `metadata` is one JSON object per page, `images` one encoded image or None per page. Pages
+        with the ids in `replacing` are deleted in the same commit. For more pages than fit in
+        memory, pass an iterable of `Batch(pages, metadata, images)` as `pages`.
         """
-        batches: Iterable[Batch]
-        if isinstance(pages, Pages):
-            batches, arriving = [Batch(pages, metadata, images)], len(pages)
-        elif metadata is not None or images is not None:
-            raise InputError("metadata, images: with an iterable of batches, put them in the Batch")
-        elif not isinstance(pages, Iterable):
-            raise InputError(f"add: expected Pages or Batches, found {type(pages).__name__}")
-        else:
-            batches, arriving = pages, PAGES_PER_STEP
+        batches = batches_of(pages, metadata, images)
         with self._change() as state:
-            leaving, arrived = set(distinct_ids(replacing)), set[str]()
+            leaving = set(distinct_ids(replacing))
             gone = {state.position(page_id) for page_id in leaving}
             taken = self._live_ids(state)
             writer = SegmentWriter(self._folder, state.manifest.next_number)
+            arriving = len(pages) if isinstance(pages, Pages) else PAGES_PER_STEP
             kept = merge_tail(state, writer, gone, arriving)
-            dim, codec = state.manifest.dim, self.codec
-            if codec.adapts and dim is None:
-                if isinstance(pages, Pages):
-                    first, more = [pages], False
-                else:
-                    batches, first, more = first_pages(batches)
-                if any(len(some) for some in first):
-                    codec = codec.for_pages(first, more=more)
-            for batch in batches:
-                if not isinstance(batch, Batch):
-                    raise InputError(
-                        f"add: expected Pages or Batches, found {type(batch).__name__}"
-                    )
-                new = batch.pages
-                for page_id in new.ids:
-                    if page_id in arrived or (page_id in taken and page_id not in leaving):
-                        raise IdError(
-                            f"page {page_id!r} is already in the index; delete it first, or pass "
-                            "replacing=[...] to replace it"
-                        )
-                if len(new) and dim not in (None, new.dim):
-                    raise VectorError(
-                        f"pages: their vectors have {new.dim} numbers, those of the index have "
-                        f"{dim}"
-                    )
-                arrived.update(new.ids)
-                dim = new.dim if len(new) else dim
-                lines = record_lines(new.ids, batch.metadata)
-                blobs = checked_images(new.ids, batch.images)
-                for at in range(0, len(new), PAGES_PER_STEP):
-                    end = min(at + PAGES_PER_STEP, len(new))
-                    codes = codec.compress(new.slice(at, end))
-                    writer.add(StoredCodes.of(codes), lines[at:end], blobs[at:end])
-            writer.flush()
+            codec = self.codec
+            if codec.adapts and state.manifest.dim is None:
+                codec, batches = adapt(codec, pages, batches)
+            dim = state.manifest.dim
+            arrived, dim = add_batches(batches, codec, writer, taken, leaving, dim)
             if arrived or gone:
                 self._commit(state, writer, kept, gone, dim, codec)
                 taken -= leaving
@@ -403,38 +287,17 @@ class Index:
         bytes_per_page: int,
         progress: OnProgress = ignore,
     ) -> Index:
-        """A new, smaller index of the same pages, made of what is stored: neither the encoder nor
-        the page vectors are needed. Ids, metadata and images are the same; this index is only
-        read. All pages are taken over, or none and nothing is left."""
-        if not len(self):
-            raise InputError(f"{self.path}: it holds no page; make a new index with that budget")
-        state, facts = self._state, self.info()
-        assert state.manifest.dim is not None
-        codec = smaller(self.codec, bytes_per_page, state.manifest.dim)
-        now = (facts.lean_bytes - facts.candidate_bytes) / (facts.pages + facts.deleted)
-        if bytes_per_page >= now:
-            raise InputError(
-                f"bytes_per_page: found {bytes_per_page}, but a page of {self.path} takes "
-                f"{now:,.0f}; expected fewer"
-            )
+        """Make a smaller index of the same pages from what is stored: it needs neither the encoder
+        nor the page vectors. Ids, metadata and images stay the same, and this index is only read.
+        If it fails, nothing is left at `to`."""
+        codec = smaller_codec(self.codec, self.info(), bytes_per_page, self.path)
         if os.path.lexists(to):
             raise IndexFolderError(f"{to}: already there; choose another name")
-        done = 0
-
-        def change(stored: StoredCodes) -> StoredCodes:
-            nonlocal done
-            codes = stored.read([str(page) for page in range(len(stored.counts))])
-            done += len(codes)
-            progress(Progress("pages", done, facts.pages))
-            return StoredCodes.of(shrunk(codes, self.codec, codec))
-
-        made = Index.create(to, codec, encoder=self.encoder)
+        state, made = self._state, Index.create(to, codec, encoder=self.encoder)
         try:
             with made._change() as empty:
                 writer = SegmentWriter(made._folder, empty.manifest.next_number)
-                for number in range(len(state.segments)):
-                    writer.copy(state, number, change=change, step=PAGES_PER_SHRINK)
-                writer.flush()
+                write_shrunk(state, writer, self.codec, codec, progress)
                 made._commit(empty, writer, [], set(), state.manifest.dim)
         except BaseException:
             shutil.rmtree(made.path, ignore_errors=True)
@@ -522,67 +385,16 @@ class Index:
         dim: int | None,
         codec: Codec | None = None,
     ) -> None:
-        """Write tombstones for the positions `gone` and make kept + written segments current, with
-        the codec that has adapted, if it has."""
-        entries = []
-        by_segment: dict[int, list[int]] = {}
-        for position in gone:
-            segment, row = state.place(position)
-            by_segment.setdefault(segment, []).append(row)
-        for number in kept:
-            entry = state.manifest.segments[number]
-            if number in by_segment:
-                deleted = state.deleted[number].copy()
-                deleted[by_segment[number]] = True
-                total = int(deleted.sum())
-                if total == entry.pages:
-                    continue  # nothing of it is left
-                tombstones = writer.take_number()
-                self._folder.write(tombstones, "del", tombstone_bytes(deleted, entry.checksum))
-                entry = dataclasses.replace(entry, tombstones=tombstones, deleted=total)
-            entries.append(entry)
-        entries += writer.entries
-        candidates = state.manifest.candidates if entries else None
-        if writer.entries:
-            candidates, entries = write_candidates(
-                self._folder,
-                entries,
-                candidates,
-                state.candidates.stored_ivf_pq,
-                writer.take_number,
-            )
-        adapted = codec is not None and codec is not self.codec
-        manifest = dataclasses.replace(
-            state.manifest,
-            codec=self._folder.keep(codec) if codec and adapted else state.manifest.codec,
-            dim=dim,
-            generation=state.manifest.generation + 1,
-            next_number=writer.next_number,
-            segments=tuple(entries),
-            candidates=candidates,
-        )
+        """Commit a state of the segments `kept` without the pages at the positions `gone`, and of
+        those that `writer` wrote. `codec` is the one that has adapted to the first pages."""
+        adapted = None if codec is self.codec else codec
+        manifest = next_manifest(self._folder, state, writer, kept, gone, dim, adapted)
         self._ids = None
         try:
             self._folder.commit(manifest)
         finally:
-            self.refresh()  # to what is on disk now, whether or not all went well
+            self.refresh()  # to what is on disk now, also after an error
         self._folder.remove_strays(manifest)
 
     def __repr__(self) -> str:
         return f"Index({str(self.path)!r}, {len(self)} pages, k={self.codec.k})"
-
-
-def first_pages(batches: Iterable[Batch]) -> tuple[Iterable[Batch], list[Pages], bool]:
-    """The batches, none of them lost, the first FIRST_PAGES of their pages, however they are
-    divided among them, and whether there are more."""
-    source, held, first, room = iter(batches), list[Batch](), list[Pages](), FIRST_PAGES
-    for batch in source:
-        held.append(batch)
-        if not isinstance(batch, Batch):
-            break  # what is wrong with it, the caller says; and so of another dimension
-        if len(batch.pages) and (not first or batch.pages.dim == first[0].dim):
-            first.append(batch.pages.slice(0, min(room, len(batch.pages))))
-            room -= len(batch.pages)
-        if room < 0:
-            break
-    return itertools.chain(held, source), first, room < 0

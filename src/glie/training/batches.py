@@ -12,7 +12,7 @@ from glie.codec.codes import Codes
 from glie.pages import Pages, Queries, VectorSets
 
 
-class Batch(NamedTuple):
+class TrainingBatch(NamedTuple):
     """B queries with C candidate pages each, P = B * C pages in all, the relevant one first.
 
     A page is seen through at most n of its N vectors; as many of its slots are regenerated. Row
@@ -76,7 +76,9 @@ class Corpus:
             for k, code in codes.items()
         }
 
-    def batch(self, queries: Tensor, pages: Tensor, k: int, generator: torch.Generator) -> Batch:
+    def batch(
+        self, queries: Tensor, pages: Tensor, k: int, generator: torch.Generator
+    ) -> TrainingBatch:
         """Queries (B,) with candidates (B, C), at budget k."""
         tokens = self._rows(self.queries, queries, self.queries.lengths[queries])
         flat = pages.reshape(-1)
@@ -93,7 +95,7 @@ class Corpus:
         ends = counts.reshape(-1).cumsum(0)
         slot = (whole.cumsum(0) - whole)[page] + row
         owner = torch.searchsorted(ends, slot, right=True)
-        return Batch(
+        return TrainingBatch(
             *tokens,
             padded(vectors, page, at, len(flat)),
             padded(torch.ones_like(at, dtype=torch.bool), page, at, len(flat)),

@@ -28,7 +28,7 @@ from glie.training.pseudo import pseudo_queries
 from glie.training.recipe import Recipe, recipe_of
 
 if TYPE_CHECKING:
-    from glie.training.batches import Batch, Corpus
+    from glie.training.batches import Corpus, TrainingBatch
     from glie.training.holdout import Holdout
     from glie.training.objective import Terms
 
@@ -297,7 +297,7 @@ class _Fitter:
         lots = self.rng.permuted(negatives[queries], axis=1)[:, : self.recipe.negatives]
         return np.concatenate([positives[:, None], lots], axis=1)
 
-    def _batch(self, queries: Ints, pages: Ints, k: int) -> Batch:
+    def _batch(self, queries: Ints, pages: Ints, k: int) -> TrainingBatch:
         import torch
 
         assert self.epoch is not None

@@ -13,7 +13,7 @@ from glie.codec.readout.decoder import (
     spread,
 )
 from glie.codec.readout.refiner import Refiner, refine
-from glie.training.batches import Batch, padded
+from glie.training.batches import TrainingBatch, padded
 from glie.training.losses import (
     NOTHING,
     best_matches,
@@ -28,7 +28,9 @@ from glie.training.recipe import Recipe
 Terms = dict[str, Tensor]
 
 
-def code_objective(refiner: Refiner, batch: Batch, wanted: Tensor, temperature: float) -> Terms:
+def code_objective(
+    refiner: Refiner, batch: TrainingBatch, wanted: Tensor, temperature: float
+) -> Terms:
     """The code by itself: every query of the batch ranks every page of it as its `wanted` scores
     (B, P) do, MaxSim a token."""
     code = refine(refiner, batch.anchors, batch.vectors, batch.real)
@@ -43,7 +45,7 @@ def code_objective(refiner: Refiner, batch: Batch, wanted: Tensor, temperature: 
 def objective(
     refiner: Refiner,
     decoder: Decoder,
-    batch: Batch,
+    batch: TrainingBatch,
     recipe: Recipe,
     directions: Tensor,
     generator: torch.Generator,
@@ -104,7 +106,7 @@ class Slots:
     """The slots of a batch's pages and what a decoder puts there."""
 
     def __init__(
-        self, decoder: Decoder, code: Tensor, batch: Batch, read: Tensor | None = None
+        self, decoder: Decoder, code: Tensor, batch: TrainingBatch, read: Tensor | None = None
     ) -> None:
         """`read` is what the network sees of the code, if not the code itself."""
         self.decoder, self.batch = decoder, batch
@@ -151,7 +153,7 @@ class Slots:
 
 
 def sampled_patches(
-    batch: Batch, pages: slice, patches: int, generator: torch.Generator
+    batch: TrainingBatch, pages: slice, patches: int, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
     """At most `patches` real vectors of each cluster, drawn at random, and their clusters; -1
     where a cluster has fewer."""

@@ -1,0 +1,107 @@
+"""Adding pages to an index: check them, adapt the codec to the first, compress, write segments."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from glie.codec.codec import Codec
+from glie.errors import IdError, InputError, VectorError
+from glie.index.format import StoredCodes
+from glie.index.writer import PAGES_PER_STEP, SegmentWriter, checked_images, record_lines
+from glie.pages import Pages
+
+FIRST_PAGES = 500  # held in memory, for a codec to adapt to
+
+
+class Batch(NamedTuple):
+    """Some of the pages of a long addition, with their metadata and images."""
+
+    pages: Pages
+    metadata: Sequence[Mapping[str, Any]] | None = None
+    images: Sequence[bytes | None] | None = None
+
+
+def batches_of(
+    pages: Pages | Iterable[Batch],
+    metadata: Sequence[Mapping[str, Any]] | None,
+    images: Sequence[bytes | None] | None,
+) -> Iterable[Batch]:
+    """The arguments of `Index.add` as batches."""
+    if isinstance(pages, Pages):
+        return [Batch(pages, metadata, images)]
+    if metadata is not None or images is not None:
+        raise InputError("metadata, images: with an iterable of batches, put them in the Batch")
+    if not isinstance(pages, Iterable):
+        raise _neither(pages)
+    return pages
+
+
+def adapt(
+    codec: Codec, pages: Pages | Iterable[Batch], batches: Iterable[Batch]
+) -> tuple[Codec, Iterable[Batch]]:
+    """The codec adapted to the first pages of an addition, and all batches."""
+    if isinstance(pages, Pages):
+        first, more = [pages], False
+    else:
+        batches, first, more = first_pages(batches)
+    if any(len(some) for some in first):
+        codec = codec.for_pages(first, more=more)
+    return codec, batches
+
+
+def first_pages(batches: Iterable[Batch]) -> tuple[Iterable[Batch], list[Pages], bool]:
+    """All batches, the first FIRST_PAGES pages, and whether there are more."""
+    source, held, first, room = iter(batches), list[Batch](), list[Pages](), FIRST_PAGES
+    for batch in source:
+        held.append(batch)
+        if not isinstance(batch, Batch):
+            break  # `add_batches` refuses it, and pages of another dimension
+        if len(batch.pages) and (not first or batch.pages.dim == first[0].dim):
+            first.append(batch.pages.slice(0, min(room, len(batch.pages))))
+            room -= len(batch.pages)
+        if room < 0:
+            break
+    return itertools.chain(held, source), first, room < 0
+
+
+def add_batches(
+    batches: Iterable[Batch],
+    codec: Codec,
+    writer: SegmentWriter,
+    taken: Container[str],
+    leaving: Container[str],
+    dim: int | None,
+) -> tuple[set[str], int | None]:
+    """Compress and write pages. Returns their ids, and the D of the index then. `taken` are the ids
+    in the index, of which those in `leaving` may be used again."""
+    arrived = set[str]()
+    for batch in batches:
+        if not isinstance(batch, Batch):
+            raise _neither(batch)
+        new = batch.pages
+        for page_id in new.ids:
+            if page_id in arrived or (page_id in taken and page_id not in leaving):
+                raise IdError(
+                    f"page {page_id!r} is already in the index; delete it first, or pass "
+                    "replacing=[...] to replace it"
+                )
+        if len(new) and dim not in (None, new.dim):
+            raise VectorError(
+                f"pages: their vectors have {new.dim} numbers, those of the index have {dim}"
+            )
+        arrived.update(new.ids)
+        dim = new.dim if len(new) else dim
+        lines = record_lines(new.ids, batch.metadata)
+        images = checked_images(new.ids, batch.images)
+        for at in range(0, len(new), PAGES_PER_STEP):
+            end = min(at + PAGES_PER_STEP, len(new))
+            codes = codec.compress(new.slice(at, end))
+            writer.add(StoredCodes.of(codes), lines[at:end], images[at:end])
+    writer.flush()
+    return arrived, dim
+
+
+def _neither(found: object) -> InputError:
+    return InputError(f"add: expected Pages or Batches, found {type(found).__name__}")

@@ -1,0 +1,46 @@
+"""Making a smaller index from a stored one, without its page vectors."""
+
+from __future__ import annotations
+
+from glie.codec.codec import Codec
+from glie.codec.shrink import shrunk, smaller
+from glie.errors import InputError
+from glie.index.format import StoredCodes
+from glie.index.info import IndexInfo
+from glie.index.snapshot import Snapshot
+from glie.index.writer import SegmentWriter
+from glie.progress import OnProgress, Progress
+
+PAGES_PER_SHRINK = 64  # in one step: each anchor becomes as many vectors as it stands for
+
+
+def smaller_codec(codec: Codec, info: IndexInfo, bytes_per_page: int, place: object) -> Codec:
+    """The codec for the pages of an index in fewer bytes."""
+    if info.dim is None or not info.pages:
+        raise InputError(f"{place}: it holds no page; make a new index with that budget")
+    chosen = smaller(codec, bytes_per_page, info.dim)
+    now = (info.lean_bytes - info.candidate_bytes) / (info.pages + info.deleted)
+    if bytes_per_page >= now:
+        raise InputError(
+            f"bytes_per_page: found {bytes_per_page}, but a page of {place} takes {now:,.0f}; "
+            "expected fewer"
+        )
+    return chosen
+
+
+def write_shrunk(
+    state: Snapshot, writer: SegmentWriter, codec: Codec, chosen: Codec, progress: OnProgress
+) -> None:
+    """Write the live pages of a state, whose codes are by `codec`, with codes by `chosen`."""
+    done = 0
+
+    def change(stored: StoredCodes) -> StoredCodes:
+        nonlocal done
+        codes = stored.read([str(page) for page in range(len(stored.counts))])
+        done += len(codes)
+        progress(Progress("pages", done, len(state)))
+        return StoredCodes.of(shrunk(codes, codec, chosen))
+
+    for number in range(len(state.segments)):
+        writer.copy(state, number, change=change, step=PAGES_PER_SHRINK)
+    writer.flush()
