@@ -609,11 +609,11 @@ def test_fit_without_questions(run: Run, documents: Path) -> None:
 def test_an_interrupted_fit_keeps_the_best(
     run: Run, documents: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import glie.training.fit
+    import glie.training.fitter
 
     steps = []
 
-    terms = glie.training.fit._Fitter._code_terms
+    terms = glie.training.fitter.Fitter._code_terms
 
     def interrupted(self: Any, queries: Any, k: int) -> Any:
         steps.append(queries)
@@ -621,7 +621,7 @@ def test_an_interrupted_fit_keeps_the_best(
             raise KeyboardInterrupt
         return terms(self, queries, k)
 
-    monkeypatch.setattr(glie.training.fit._Fitter, "_code_terms", interrupted)
+    monkeypatch.setattr(glie.training.fitter.Fitter, "_code_terms", interrupted)
     done = run("fit", question_set(Path("small")), "--to", "my.codec")
     assert done.code == 130
     assert "interrupted after 1 steps; my.codec is the best so far" in done.err

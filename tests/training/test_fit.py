@@ -10,7 +10,8 @@ import pytest
 
 import glie
 from glie.training.augment import varied
-from glie.training.fit import FitProgress, _split
+from glie.training.fit import FitProgress
+from glie.training.inputs import split
 from glie.training.negatives import hard_negatives
 from glie.training.pseudo import pseudo_queries
 from glie.training.recipe import DEFAULT, PAPER, Recipe
@@ -210,11 +211,11 @@ def test_the_paper_s_recipe() -> None:
 
 def test_held_out_pages_are_not_fitted_on() -> None:
     answers = [[i // 2] for i in range(40)]  # two questions a page
-    trained, held = _split(answers, 0.2, np.random.default_rng(0))
+    trained, held = split(answers, 0.2, np.random.default_rng(0))
     assert len(held) == 8
     assert not {answers[q][0] for q in trained} & {answers[q][0] for q in held}
     # unless hardly any would be left
-    trained, held = _split([[0]] * 10, 0.2, np.random.default_rng(0))
+    trained, held = split([[0]] * 10, 0.2, np.random.default_rng(0))
     assert sorted([*trained, *held]) == list(range(10))
 
 

@@ -1,1 +1,1 @@
-"""Fitting the refiner and the decoder; nothing else needs torch."""
+"""Fit the refiner and the decoder. Searching with a fitted codec needs no torch."""

@@ -1,8 +1,8 @@
-"""Pages that were never seen twice, so that none is learned by heart.
+"""Data augmentation: new variants of the pages in each epoch, against overfitting.
 
-The targets of a fit come from the encoder's own vectors, not from labels, so any page will do:
-each epoch sees every page cut down to a random stretch of it, half of them joined with a stretch
-of another, and clustered anew.
+The targets of a fit come from the encoder's vectors, not from labels, so any set of vectors can
+serve as a page. Each epoch cuts every page to a random stretch, appends a stretch of another page
+to half of them, and clusters the result again.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import numpy as np
 from glie.codec.anchors import MAX_VECTORS
 from glie.pages import Floats, Pages
 
-SHORTEST = 0.4  # of a page
-JOINED = 0.5  # of the pages
+SHORTEST = 0.4  # share of a page
+JOINED = 0.5  # share of the pages
 
 
 def varied(pages: Pages, rng: np.random.Generator) -> Pages:
-    """As many pages, in the same order: a stretch of each, some with one of another page."""
+    """Variants of the pages, in the same order and with the same ids."""
     others = rng.integers(0, len(pages), len(pages))
     joined = rng.random(len(pages)) < JOINED
     arrays = []

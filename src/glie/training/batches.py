@@ -1,4 +1,4 @@
-"""From packed pages and queries to the padded tensors of one step, without a loop over pages."""
+"""Batches: the padded tensors of one step, cut from packed pages and queries."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from glie.pages import Pages, Queries, VectorSets
 
 
 class TrainingBatch(NamedTuple):
-    """B queries with C candidate pages each, P = B * C pages in all, the relevant one first.
+    """B queries with C candidate pages each, the relevant one first: P = B * C pages.
 
-    A page is seen through at most n of its N vectors; as many of its slots are regenerated. Row
-    `at` of page `page` in a padded (P, n, ...) tensor is entry i of the packed ones.
+    At most n of a page's N vectors are read, and as many of its slots are regenerated. Entry i of
+    a packed tensor is row `at[i]` of page `page[i]` in a padded (P, n, ...) tensor.
     """
 
     tokens: Tensor  # (B, m, D)
@@ -28,13 +28,13 @@ class TrainingBatch(NamedTuple):
     counts: Tensor  # (P, k)
     page: Tensor  # packed: the page of a slot
     at: Tensor  # packed: its row in that page
-    start: Tensor  # (P,): where a page's slots start among the packed
-    owner: Tensor  # packed: its cluster, counted over all pages: P * k
-    position: Tensor  # packed: its place in the cluster
+    start: Tensor  # (P,): the first packed slot of a page
+    owner: Tensor  # packed: its cluster, numbered over all pages: P * k
+    position: Tensor  # packed: its position in the cluster
 
     @property
     def used(self) -> Tensor:
-        """(P, k): whether there is such a cluster."""
+        """(P, k): whether the cluster exists."""
         return self.counts > 0
 
     @property
@@ -52,7 +52,7 @@ class _Packed:
 
 
 class Corpus:
-    """Everything that batches are cut from, on the device that computes."""
+    """Pages, codes and queries on the training device."""
 
     def __init__(
         self,
@@ -86,12 +86,12 @@ class Corpus:
         whole = self.pages.lengths[flat]
         seen = whole if self.limit is None else whole.clamp(max=self.limit)
         page, at, start = _packed_rows(seen)
-        # of a page longer than the limit: one row from each of `limit` stretches of equal length
+        # a page longer than the limit: one random row of each of `limit` equal stretches
         jitter = torch.rand(len(at), generator=generator, device=self.device, dtype=torch.float64)
         spread = ((at + jitter) * (whole / seen)[page]).long().clamp(max=whole[page] - 1)
         row = torch.where(whole[page] > seen[page], spread, at)
         vectors = self.pages.vectors[self.pages.offsets[flat][page] + row]
-        # the same rows, as slots: clusters own consecutive ones
+        # the same rows as slots: each cluster owns consecutive slots
         ends = counts.reshape(-1).cumsum(0)
         slot = (whole.cumsum(0) - whole)[page] + row
         owner = torch.searchsorted(ends, slot, right=True)
@@ -117,14 +117,13 @@ class Corpus:
 
 
 def _packed_rows(lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """For items of these lengths end to end: the item and the place in it of each row, and where
-    each item starts."""
+    """The item of each packed row, the row's place in it, and the first row of each item."""
     start = lengths.cumsum(0) - lengths
     item = torch.repeat_interleave(torch.arange(len(lengths), device=lengths.device), lengths)
     return item, torch.arange(len(item), device=lengths.device) - start[item], start
 
 
 def padded(rows: Tensor, item: Tensor, at: Tensor, items: int) -> Tensor:
-    """Packed rows as (items, longest, ...), zero where there is none. Gradients pass."""
+    """Packed rows as (items, longest, ...), padded with zeros; differentiable."""
     shape = (items, int(at.max()) + 1, *rows.shape[1:])
     return rows.new_zeros(shape).index_put((item, at), rows)

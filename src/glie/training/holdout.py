@@ -1,4 +1,4 @@
-"""What a code is worth on questions that it was not fitted on: nDCG@5, as search would answer."""
+"""nDCG@5 of a code on held-out queries, searched as an index would."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from glie.index.memory import search_codes
 from glie.measures import DEPTH, each_measure
 from glie.pages import Pages, Queries
 
-SHORTER = (0.5, 0.25, 0.0)
+SHORTER = (0.5, 0.25, 0.0)  # shares of the decoder's steps that are tried
 
 
 class Holdout:
-    """Questions set aside, with the pages that answer them, by row."""
+    """Held-out queries and the rows of their relevant pages."""
 
     def __init__(
         self,
@@ -38,24 +38,26 @@ class Holdout:
         self.free = {k: self._ndcg(code, None) for k, code in codes.items()}
 
     def single_stage(self, refiner: Refiner) -> dict[int, float]:
-        """By budget: of the refined code alone."""
+        """Score of the refined code alone, by budget."""
         return {k: self._ndcg(codes, None) for k, codes in self._refined(refiner).items()}
 
     def cascade(self, refiner: Refiner, decoder: Decoder) -> dict[int, float]:
-        """By budget: with the shortlist regenerated."""
+        """Score with the shortlist regenerated, by budget."""
         return {k: self._ndcg(codes, decoder) for k, codes in self._refined(refiner).items()}
 
     def _refined(self, refiner: Refiner) -> dict[int, Codes]:
-        """The codes of all pages. Those of the last refiner are kept: a frozen one comes again."""
+        """The refined codes of all pages, cached for the last refiner."""
         if self._last is None or self._last[0] is not refiner:
             codes = {k: refined(refiner, free, self.pages) for k, free in self.codes.items()}
             self._last = refiner, codes
         return self._last[1]
 
     def best_steps(self, refiner: Refiner, decoder: Decoder) -> dict[int, tuple[float, float]]:
-        """By budget: nDCG@5 with the share of the decoder's steps that serves best, and that
-        share. Small clusters, of which there are many at a large k, can call for short steps; but
-        the whole length stays unless a part of it is clearly better."""
+        """By budget: the best share of the decoder's steps, and nDCG@5 with it, score first.
+
+        A large k makes small clusters, for which shorter steps can be better. The whole length
+        stays unless a shorter one is clearly better.
+        """
         best = {}
         for k, codes in self._refined(refiner).items():
             chosen, kept = 1.0, self._each(codes, decoder)
@@ -70,7 +72,7 @@ class Holdout:
         return float(self._each(codes, decoder).mean())
 
     def _each(self, codes: Codes, decoder: Decoder | None) -> npt.NDArray[np.float64]:
-        """nDCG@5 of every question."""
+        """nDCG@5 of every query."""
         regenerate = None
         if decoder is not None:
             regenerate = functools.partial(regenerated, Unrolled(decoder))
@@ -83,8 +85,7 @@ class Holdout:
 
 
 def clearly_better(scores: npt.NDArray[np.float64], others: npt.NDArray[np.float64]) -> bool:
-    """Whether the mean of one set of scores is above that of another, of the same questions, by
-    more than the standard error of the difference."""
+    """Whether the mean gain over `others`, on the same queries, exceeds its standard error."""
     gains = scores - others
     error = gains.std(ddof=1) / len(gains) ** 0.5 if len(gains) > 1 else 0.0
     return bool(gains.mean() > error)

@@ -1,7 +1,7 @@
-"""The terms of the objective: pure functions of tensors, each with a mean over its batch.
+"""The losses: pure functions of tensors, each a mean over its batch.
 
-B queries, each with C candidate pages (the relevant one first), m tokens a query. `real` masks
-are true where there is no padding.
+B queries, each with C candidate pages (the relevant one first) and m tokens. `real` masks are
+false for padding.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-NOTHING = -4.0  # below any inner product of unit vectors, yet finite: it stays out of gradients
+NOTHING = -4.0  # below any inner product of unit vectors, and finite: no NaN in gradients
 
 
 def best_matches(tokens: Tensor, vectors: Tensor, real: Tensor) -> Tensor:
     """(..., m): the best inner product of each token (..., m, D) with the real rows of `vectors`
-    (..., N, D). The terms of MaxSim, in a form that gradients pass through."""
+    (..., N, D). These are the terms of MaxSim, in differentiable form."""
     products = vectors @ tokens.mT
     return products.masked_fill(~real[..., None], NOTHING).amax(-2)
 
@@ -35,14 +35,14 @@ def listwise_loss(student: Tensor, teacher: Tensor, temperature: float) -> Tenso
 
 def pairwise_loss(scores: Tensor, relevant: Tensor) -> Tensor:
     """ColPali's loss of scores (B, B) of queries and pages, each query's own page on the diagonal:
-    softplus of how far the best other page lies above it. Pages that are `relevant` (B, B) too are
-    not among the others."""
+    softplus of how far the best other page lies above it. Other pages that are `relevant` (B, B)
+    to the query are ignored."""
     others = scores.masked_fill(relevant, -torch.inf).amax(1)
     return torch.nn.functional.softplus(others - scores.diagonal()).mean()
 
 
 def overshoot_loss(student: Tensor, teacher: Tensor) -> Tensor:
-    """How far the scores (B, C - 1) of pages that are not relevant exceed the teacher's."""
+    """Mean excess of the scores (B, C - 1) of pages that are not relevant over the teacher's."""
     return (student - teacher).relu().mean()
 
 
@@ -51,8 +51,8 @@ def chamfer_loss(
 ) -> Tensor:
     """Chamfer distance within each cluster, averaged over the clusters of P pages.
 
-    Unit vectors (P, S, D) and (P, R, D), each with the cluster that it belongs to; a cluster of
-    -1 is padding. Squared distances to the nearest of the other side, averaged over each side.
+    Unit vectors (P, S, D) and (P, R, D), each with its cluster; -1 marks padding. The squared
+    distances to the nearest vector of the other side are averaged over each side.
     """
     same = patch_cluster[:, :, None] == child_cluster[:, None, :]
     same &= (patch_cluster >= 0)[:, :, None]
@@ -61,7 +61,9 @@ def chamfer_loss(
     total = products.new_zeros(())
     for nearest, cluster in ((products.amax(2), patch_cluster), (products.amax(1), child_cluster)):
         member = torch.nn.functional.one_hot(cluster + 1, clusters + 1)[..., 1:].to(products.dtype)
-        member = member * (nearest > NOTHING)[..., None]  # the other side has some of the cluster
+        member = (
+            member * (nearest > NOTHING)[..., None]
+        )  # the other side has vectors in the cluster
         sizes = member.sum(1)
         distances = ((2 - 2 * nearest)[..., None] * member).sum(1) / sizes.clamp(min=1)
         present = (sizes > 0).sum()
@@ -76,8 +78,8 @@ def support_loss(
     vectors_real: Tensor,
     directions: Tensor,
 ) -> Tensor:
-    """Squared difference of how far two sets (P, S, D) and (P, N, D) reach along directions
-    (K, D)."""
+    """Squared difference of the support functions of two sets, (P, S, D) and (P, N, D), along
+    directions (K, D)."""
     bank = directions.expand(len(vectors), *directions.shape)
     reach = best_matches(bank, regenerated, regenerated_real)
     return (reach - best_matches(bank, vectors, vectors_real)).square().mean()

@@ -1,4 +1,4 @@
-"""The pages that a code must learn to tell from the right one."""
+"""Hard negatives: the pages that a code confuses with the relevant ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def hard_negatives(
 ) -> Ints:
     """(Q, pool) rows of the pages that score best under the code and are not relevant.
 
-    Where there are fewer such pages, they repeat.
+    If there are fewer than `pool` such pages, they repeat.
     """
     starts, ends = used_rows(codes.counts)
     flat = codes.vectors.reshape(-1, codes.dim)

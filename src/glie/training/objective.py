@@ -1,4 +1,4 @@
-"""One step's forward pass: codes, regenerated pages, and the terms of the objective."""
+"""The forward pass of one step: codes, regenerated pages, and the terms of the objective."""
 
 from __future__ import annotations
 
@@ -28,11 +28,17 @@ from glie.training.recipe import Recipe
 Terms = dict[str, Tensor]
 
 
+<<<<<<< HEAD
 def code_objective(
     refiner: Refiner, batch: TrainingBatch, wanted: Tensor, temperature: float
 ) -> Terms:
     """The code by itself: every query of the batch ranks every page of it as its `wanted` scores
     (B, P) do, MaxSim a token."""
+=======
+def code_objective(refiner: Refiner, batch: Batch, wanted: Tensor, temperature: float) -> Terms:
+    """The term of the refiner alone: each query ranks all pages of the batch by their code as the
+    `wanted` scores (B, P) do. Scores are MaxSim divided by the number of tokens."""
+>>>>>>> 8c7241e (Training: fit.py, fitter.py and inputs.py; plain English)
     code = refine(refiner, batch.anchors, batch.vectors, batch.real)
     queries, tokens, dim = batch.tokens.shape
     products = code.reshape(-1, dim) @ batch.tokens.reshape(-1, dim).mT
@@ -50,8 +56,10 @@ def objective(
     directions: Tensor,
     generator: torch.Generator,
 ) -> Terms:
-    """The weighted terms, whose sum is minimised; of a code that is frozen, none."""
-    tokens = batch.tokens.repeat_interleave(batch.candidates, 0)  # (P, m, D): of each page's query
+    """The weighted terms, whose sum is minimised. A frozen code has no terms of its own."""
+    tokens = batch.tokens.repeat_interleave(
+        batch.candidates, 0
+    )  # (P, m, D): the query of each page
     with torch.no_grad():
         true = best_matches(tokens, batch.vectors, batch.real)
     code = refine(refiner, batch.anchors, batch.vectors, batch.real) * batch.used[..., None]
@@ -73,7 +81,7 @@ def objective(
         terms["code token"] = recipe.of_code * token_loss(in_code, true, real)
         terms["code listwise"] = recipe.of_code * listed
 
-    # what a page must be, of the relevant pages: the first of each query's candidates
+    # terms of the relevant pages, the first of each query's candidates
     first = slice(0, None, batch.candidates)
     vectors, seen = batch.vectors[first], batch.real[first]
     page, cluster = slots.of_first_candidates()
@@ -84,13 +92,13 @@ def objective(
 
 
 def _scores(matches: Tensor, real: Tensor) -> Tensor:
-    """Best matches (B, C, m) to MaxSim a token (B, C): a temperature means the same for long and
-    short queries."""
+    """MaxSim divided by the number of tokens (B, C), from best matches (B, C, m): a temperature
+    then means the same for long and short queries."""
     return (matches * real[:, None]).sum(-1) / real.sum(-1)[:, None]
 
 
 def jittered(code: Tensor, length: float, generator: torch.Generator) -> Tensor:
-    """The code moved at random, so that a decoder cannot know a page by its code."""
+    """The code with random noise, so that a decoder cannot memorise pages by their code."""
     if not length:
         return code
     noise = torch.randn(code.shape, generator=generator, device=code.device)
@@ -98,17 +106,17 @@ def jittered(code: Tensor, length: float, generator: torch.Generator) -> Tensor:
 
 
 def _rows(table: Tensor, rows: Tensor) -> Tensor:
-    """table[rows], whose gradient, unlike that of indexing, adds up in the same order each time."""
+    """table[rows], with a deterministic gradient: that of indexing sums in any order."""
     return table.index_select(0, rows.reshape(-1)).reshape(*rows.shape, table.shape[1])
 
 
 class Slots:
-    """The slots of a batch's pages and what a decoder puts there."""
+    """The slots of a batch's pages, and the vectors that a decoder regenerates there."""
 
     def __init__(
         self, decoder: Decoder, code: Tensor, batch: TrainingBatch, read: Tensor | None = None
     ) -> None:
-        """`read` is what the network sees of the code, if not the code itself."""
+        """`read` is the code that the network sees, by default `code`."""
         self.decoder, self.batch = decoder, batch
         seen = code if read is None else read
         hidden = cluster_features(decoder, seen, batch.norms, batch.counts.to(code.dtype))
@@ -128,8 +136,8 @@ class Slots:
         return torch.where((position == 0)[..., None], anchors, made)
 
     def best_matches(self, tokens: Tensor) -> Tensor:
-        """(P, m) of tokens (P, m, D). Gradients of a maximum reach the winner only: all slots are
-        regenerated without them, and the winners again with."""
+        """Best matches (P, m) of tokens (P, m, D). The gradient of a maximum only reaches the
+        winner: all slots are regenerated without gradients, the winners again with them."""
         batch = self.batch
         with torch.no_grad():
             every = torch.arange(len(batch.at), device=batch.at.device)
@@ -155,8 +163,8 @@ class Slots:
 def sampled_patches(
     batch: TrainingBatch, pages: slice, patches: int, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """At most `patches` real vectors of each cluster, drawn at random, and their clusters; -1
-    where a cluster has fewer."""
+    """At most `patches` random real vectors of each cluster, and their clusters; -1 pads clusters
+    that have fewer."""
     vectors, real = batch.vectors[pages], batch.real[pages]
     norms, used = batch.norms[pages], batch.used[pages]
     centroids = batch.anchors[pages] * norms[..., None]

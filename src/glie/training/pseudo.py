@@ -1,9 +1,9 @@
-"""Questions made of page vectors, for those who have pages and no questions.
+"""Pseudo-queries: queries made of page vectors, for fits without questions.
 
-A run of consecutive vectors of a page (a phrase, or a strip of patches) stands for a question
-that the page answers, once each vector has been replaced by a near one of another page: the same
-word in other company. Copies, even noisy ones, carry the company that an encoder saw, and a page is
-found by that without fail; a question does not come from the page that answers it.
+A pseudo-query is a run of consecutive vectors of a page (a phrase, or a strip of patches), each
+replaced by a near vector of another page: the same word in another context. Copies, even noisy
+ones, would carry the context of their page, and always find it; a real question is not written on
+the page that answers it.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import numpy.typing as npt
 
 from glie.pages import Pages, Queries
 
-SHORTEST, LONGEST = 4, 20  # vectors a question
-NEAREST = 10  # a stand-in is one of the so many nearest
-POOL = 20_000  # vectors, drawn from all pages, that stand in
+SHORTEST, LONGEST = 4, 20  # vectors a query
+NEAREST = 10  # a vector is replaced by one of its so many nearest
+POOL = 20_000  # vectors, drawn from all pages, to choose these from
 
 
 def pseudo_queries(
     pages: Pages, owners: npt.NDArray[np.int64], count: int, rng: np.random.Generator
 ) -> tuple[Queries, list[list[int]]]:
-    """`count` questions and, for each, the row of its page, one of `owners`, who take turns."""
+    """`count` queries and, for each, the row of its page: one of `owners`, in turn."""
     turns = -(-count // max(len(owners), 1))
     asked = np.concatenate([owners[:0], *(rng.permutation(owners) for _ in range(turns))])[:count]
     drawn = rng.permutation(len(pages.vectors))[:POOL]

@@ -1,4 +1,4 @@
-"""How a codec is fitted: the paper's recipe, and the one for two CPU cores."""
+"""The settings of a fit: the paper's recipe, and the default, for two CPU cores."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from glie.errors import InputError
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """The settings of a fit. As they stand here, they are the paper's."""
+    """The settings of a fit. The defaults are the paper's."""
 
-    epochs: int | None = 100  # rounds over the queries; None: as many as make up `steps`
+    epochs: int | None = 100  # passes over the queries; None: as many as `steps` take
     steps: int = 450
     learning_rate: float = 2e-4
     weight_decay: float = 1e-4
-    final_rate: float = 0.05  # of the learning rate, where its cosine ends
+    final_rate: float = 0.05  # the last learning rate, as a share of the first
     clip: float = 1.0
     batch: int = 8  # queries a step
-    negatives: int = 7  # pages a query, besides a relevant one
-    pool: int = 50  # the best non-relevant pages, which negatives are drawn from
+    negatives: int = 7  # pages a query, beside a relevant one
+    pool: int = 50  # the best pages that are not relevant: negatives are drawn from these
     temperature: float = 0.07
     patches: int = 48  # a cluster, in the Chamfer term
     directions: int = 128  # of the support term
@@ -31,17 +31,19 @@ class Recipe:
     chamfer: float = 0.5
     overshoot: float = 0.5
     support: float = 0.1
-    # where the two recipes differ
-    vectors: int | None = None  # of a page, read and regenerated a step; None: all of them
-    code_batch: int | None = None  # queries a step that fits the code first, by itself; None: not
-    code_steps: int = 150  # of those, where `epochs` is None
-    strength: float = 1.0  # how much is kept of what such a code has learned
-    jitter: float = 0.0  # the length of the noise on what the decoder reads of the code
-    vary: bool = False  # pages are cut and joined at random, anew each epoch
-    average: float = 0.0  # how much of the running average of the weights a step keeps; 0: none
-    # how the result is chosen
-    holdout: float = 0.1  # of the queries
-    measurements: int = 6  # of the holdout, over the fit
+    # settings in which the two recipes differ
+    vectors: int | None = None  # vectors of a page that a step reads and regenerates; None: all
+    code_batch: int | None = (
+        None  # queries a step in which the refiner is fitted first; None: it is not
+    )
+    code_steps: int = 150  # number of these steps, if `epochs` is None
+    strength: float = 1.0  # share that is kept of such a refiner's changes
+    jitter: float = 0.0  # length of the noise on the code that the decoder reads
+    vary: bool = False  # cut and join pages at random in each epoch
+    average: float = 0.0  # decay of the running average of the weights; 0: no average
+    # how the result is selected
+    holdout: float = 0.1  # share of the queries
+    measurements: int = 6  # how often the holdout is measured
 
     def __post_init__(self) -> None:
         numbers = ("epochs", "steps", "batch", "negatives", "pool", "width", "depth")
@@ -74,7 +76,7 @@ RECIPES = {"default": DEFAULT, "paper": PAPER}
 
 
 def recipe_of(recipe: str | Recipe) -> Recipe:
-    """A recipe by its name, or itself."""
+    """A recipe by its name; a Recipe is returned as it is."""
     if isinstance(recipe, Recipe):
         return recipe
     if recipe not in RECIPES:
