@@ -1,4 +1,4 @@
-"""What the benchmarks share: pages to measure on, and fair timing on a noisy machine."""
+"""Shared by the benchmarks: pages to measure on, and fair timing on a noisy machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import glie
 from glie.kernels.parallel import cores
 from glie.pages import Floats
 
-# Thread pools of the one before (OpenMP's) keep a core busy for a while after they are done.
+# OpenMP's threads keep a core busy for a while after the contender before has finished.
 PAUSE = 0.3
 
 
@@ -30,8 +30,8 @@ def load_pages(path: Path | None, count: int) -> glie.Pages:
 
 
 def synthetic_pages(count: int, *, n: int = 1031, dim: int = 128, seed: int = 0) -> list[Floats]:
-    """Pages with the geometry of real ones: points of a curved five-dimensional surface on the
-    sphere, a fifth of them close together (a page's empty margins)."""
+    """Pages with the geometry of real ones: points of a curved five-dimensional surface, a fifth of
+    them close together like the empty margins of a page."""
     rng = np.random.default_rng(seed)
     pages = []
     for _ in range(count):
@@ -40,16 +40,16 @@ def synthetic_pages(count: int, *, n: int = 1031, dim: int = 128, seed: int = 0)
         latent = rng.normal(size=(n, 5))
         latent[: n // 5] *= 0.05
         surface = np.sin(latent @ frequencies + rng.uniform(0, 6.3, 64)) @ mixing
-        surface += rng.normal(size=dim) * 0.5  # what all patches of a page share
+        surface += rng.normal(size=dim) * 0.5  # shared by all patches of a page
         surface += rng.normal(size=(n, dim)) * 0.02
         pages.append(surface.astype(np.float32))
     return pages
 
 
 def interleaved(contenders: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Median seconds of each, taken in turns so that a busy machine is unfair to none."""
+    """Median seconds of each contender; they run in turns, so that noise affects all alike."""
     for run in contenders.values():
-        run()  # compiles, loads and warms up
+        run()  # compile, load and warm up
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(rounds):
         for name, run in contenders.items():

@@ -1,10 +1,10 @@
-"""Pages compressed a second, beside scikit-learn, faiss and sentence-transformers' pooling.
+"""Time to compress a page, compared with scikit-learn, faiss and sentence-transformers' pooling.
 
     python benchmarks/compress.py [--pages FILE.npz] [--count 40] [--k 4,16,64] [--rounds 5]
 
-FILE.npz holds one (n, D) array of page vectors a page; without it, pages of 1,031 x 128 with the
-same geometry are made. Objectives are sums of squared distances to the cluster means, relative to
-scikit-learn's. Every contender runs on the same pages, in turns.
+FILE.npz holds one (n, D) array a page; without it, synthetic pages of 1,031 x 128 with the same
+geometry are used. Objectives are sums of squared distances to the cluster means, relative to
+scikit-learn's. All contenders run on the same pages, in turns.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def faiss_train(pages: glie.Pages, k: int) -> None:
 
 
 def ward(pages: glie.Pages, k: int) -> list[Floats]:
-    """sentence-transformers' pooling down to k vectors; unnormalised, to compare objectives."""
+    """sentence-transformers' pooling to k vectors, not normalised, to compare objectives."""
     pooled = []
     for page in pages:
         pooling = HierarchicalTokenPooling(
@@ -61,7 +61,7 @@ def ward(pages: glie.Pages, k: int) -> list[Floats]:
 
 
 def objective(page: Floats, centroids: Floats) -> float:
-    """Of the nearest centroid, for a method that does not say."""
+    """Sum of squared distances to the nearest centroid."""
     distances = ((page[:, None] - centroids[None]) ** 2).sum(axis=2)
     return float(distances.min(axis=1).sum())
 

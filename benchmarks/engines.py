@@ -1,15 +1,15 @@
-"""Pages in engines: how fast they are stored, what they take on disk, what a query takes, and what
-of the exact top 10 a prefetch of so many pages holds.
+"""Engines: pages stored a second, bytes a page on disk, time of a query, and the share of the exact
+top 10 in a prefetch of so many pages.
 
     python benchmarks/engines.py [--pages 20000,100000] [--engines qdrant-edge,lancedb]
         [--from INDEX] [--k 4] [--dtype int2] [--questions FILE.npz] [--asked 100]
         [--datatype float32] [--held PAGES] [--to FOLDER]
     python benchmarks/engines.py --weigh INDEX [--engines qdrant-edge,lancedb] [--to FOLDER]
 
-Pages and questions are those of benchmarks/million.py. The first table has no engine in it: it
-compares the mean of a page's vectors with its first one, in pages of INDEX as they are. The second
-form stores an index as it is, and says what a page takes. Bytes are those that files take up,
-without a write-ahead log, whose size is fixed.
+Pages and questions are those of benchmarks/million.py. The first table needs no engine: it compares
+prefetching by the mean of a page's vectors with prefetching by the first one, on pages of INDEX.
+The second form stores an index and prints the bytes of a page. Bytes are disk blocks of files,
+without write-ahead logs, whose size is fixed.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from glie.kernels.top_k import top_k
 from glie.pages import Floats
 
 WIDTHS = (100, 300, 1000, 3000, 10000)
-BLOCK = 4096  # pages scored at a time
+BLOCK = 4096  # pages scored in a batch
 LOG = "wal"
 
 
 def held_by(blocks: Iterable[Floats], questions: list[Floats]) -> None:
-    """What of the best pages by MaxSim is among the nearest by one vector a page."""
+    """Print the share of the best pages by MaxSim among the nearest by one vector a page."""
     exact: list[Floats] = []
     single: dict[str, list[Floats]] = {"mean": [], "first anchor": []}
     means = np.stack([query.mean(axis=0) for query in questions])
@@ -59,7 +59,7 @@ def held_by(blocks: Iterable[Floats], questions: list[Floats]) -> None:
 
 
 def taken(folder: Path) -> int:
-    """Bytes on disk: what files take up, not how long they are."""
+    """Bytes on disk, by allocated blocks."""
     return sum(
         512 * path.stat().st_blocks
         for path in folder.rglob("*")
@@ -98,7 +98,7 @@ def measure(
 
 
 def weigh(path: Path, names: list[str], folder: Path) -> None:
-    """What a page of an index takes, there and in engines."""
+    """Print the bytes of a page in an index and in engines."""
     index = glie.Index.open(path)
     facts = index.info()
     codec = f"k = {facts.k}, {facts.dtype}, at most {facts.codewords} codewords"
@@ -127,9 +127,11 @@ def main() -> None:
     parser.add_argument("--questions", type=Path)
     parser.add_argument("--asked", type=int, default=100)
     parser.add_argument("--datatype", default="float32")
-    parser.add_argument("--to", type=Path, help="where the temporary folder is made")
-    parser.add_argument("--held", type=int, default=0, help="the first table, for so many pages")
-    parser.add_argument("--weigh", type=Path, help="an index to store as it is")
+    parser.add_argument("--to", type=Path, help="parent of the temporary folder")
+    parser.add_argument(
+        "--held", type=int, default=0, help="print the first table for so many pages too"
+    )
+    parser.add_argument("--weigh", type=Path, help="an index to store in engines")
     arguments = parser.parse_args()
     if arguments.weigh is not None:
         with tempfile.TemporaryDirectory(dir=arguments.to) as name:

@@ -1,9 +1,9 @@
-"""Milliseconds a step of a fit, what they go into, and the memory it takes.
+"""Milliseconds a step of a fit, with a profile, and peak memory.
 
     python benchmarks/fit.py [--pages 1000] [--vectors 1031] [--dim 128] [--k 4] [--steps 15]
                              [--recipe default]
 
-On synthetic pages with the geometry of real ones, with questions made of their vectors.
+Uses synthetic pages with the geometry of real ones, and pseudo-queries.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ def main() -> None:
         notes["steps"] * notes["step_seconds"] - notes["code_steps"] * notes["code_step_seconds"]
     )
     if notes["code_steps"]:
-        print(f"{1000 * notes['code_step_seconds']:.0f} ms a step of the code by itself")
+        print(f"{1000 * notes['code_step_seconds']:.0f} ms a step of the refiner alone")
     print(
         f"{1000 * spent / rest:.0f} ms a step of the rest; peak memory {peak:.2f} GB, of which "
-        f"{pages.vectors.nbytes / 1e9:.2f} GB are the pages"
+        f"{pages.vectors.nbytes / 1e9:.2f} GB for the pages"
     )
     with profile(activities=[ProfilerActivity.CPU]) as found:
         run()

@@ -1,16 +1,16 @@
-"""A million pages: what an index of them takes on disk and in memory, how long it takes to build
-and to open, and what a query takes, candidates only and by the exact scan, in turns.
+"""An index of a million pages: disk, memory, time to build and to open, and time of a query through
+the candidate index and by the exact scan, in turns.
 
     python benchmarks/million.py [--pages 10000,100000,1000000] [--from INDEX] [--k 4]
         [--dtype int2] [--questions FILE.npz] [--asked 200] [--to FOLDER] [--plot FILE.png]
 
-Pages are made of the stored pages of an index (`--from`) or, without one, of synthetic ones: each
-takes the vectors of one page, moves every one towards a vector of another page, and adds noise.
-Questions come from a file with one (n, D) array each, or are made alike, of more distant vectors.
-The index is made in a temporary folder, which is removed. Building and serving are processes of
-their own, so that the memory of one is not counted as the other's. The plot shows the time of a
-query against the number of pages, and, for the largest index, what of the exact top 10 is found in
-which time, as more lists are looked into and more candidates scored.
+Pages are variants of the stored pages of an index (`--from`) or, without one, of synthetic pages:
+each vector of a page is moved towards a vector of another page, and noise is added. Questions come
+from a file with one (n, D) array each, or are made in the same way, of more distant vectors. The
+index is made in a temporary folder, which is removed. Building and serving run in separate
+processes, so that their memory is counted separately. The plot shows the time of a query by number
+of pages and, for the largest index, recall of the exact top 10 by time, for more probes and
+candidates.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from glie.index.index import Batch
 from glie.pages import Floats, Queries
 from glie.search.scan import scan_candidates
 
-SHARE = 0.75  # of another page's vector that is added to a vector, ...
-NOISE = 0.02  # ... and the spread of what is added to each number
+SHARE = 0.75  # of another page's vector, added to a vector
+NOISE = 0.02  # standard deviation of the noise, added to each number
 PAGES_PER_BATCH = 4096
 QUERY_VECTORS = 16
 TOP = 10
-EFFORTS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1, 2)  # of the usual lists and candidates
+EFFORTS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1, 2)  # times the default probes and candidates
 MB = 1 << 20
 Result = TypeVar("Result")
 
@@ -58,10 +58,10 @@ def unit(vectors: Floats) -> Floats:
     return np.asarray(vectors / np.linalg.norm(vectors, axis=-1, keepdims=True), np.float32)
 
 
-def company(
+def offsets(
     codes: Floats, shape: tuple[int, int], share: float, rng: np.random.Generator
 ) -> Floats:
-    """What moves vectors: shares of others, and noise."""
+    """What is added to vectors: a share of another vector, and noise."""
     pages, k, dim = codes.shape
     others = codes[rng.integers(pages, size=shape), rng.integers(k, size=shape)]
     noise = rng.standard_normal((*shape, dim), dtype=np.float32) * np.float32(NOISE)
@@ -69,18 +69,18 @@ def company(
 
 
 def variants(codes: Floats, count: int, seed: int) -> Floats:
-    """More pages of the same kind."""
+    """`count` variants of the pages."""
     rng = np.random.default_rng(seed)
-    moves = company(codes, (count, codes.shape[1]), SHARE, rng)
+    moves = offsets(codes, (count, codes.shape[1]), SHARE, rng)
     return unit(codes[rng.integers(len(codes), size=count)] + moves)
 
 
 def made_questions(codes: Floats, count: int) -> list[Floats]:
-    """Each of vectors near those of one page, about as near as a real question's (a cosine of
-    0.6)."""
+    """Questions of vectors near those of one page, about as near as in real questions (a cosine
+    of 0.6)."""
     rng = np.random.default_rng(1)
     shape = count, QUERY_VECTORS
-    moves = company(codes, shape, 1.3, rng)
+    moves = offsets(codes, shape, 1.3, rng)
     about = rng.integers(len(codes), size=(count, 1))
     return list(unit(codes[about, rng.integers(codes.shape[1], size=shape)] + moves))
 
@@ -99,9 +99,9 @@ def build(path: Path, codes: Floats, pages: int, dtype: str) -> dict[str, float]
     facts = index.info()
     return {
         "seconds": seconds,
-        "memory": resident("VmHWM"),  # the most there has been
+        "memory": resident("VmHWM"),  # the peak
         "bytes": facts.lean_bytes / pages,
-        "finder": facts.candidate_bytes / pages,
+        "candidates": facts.candidate_bytes / pages,
     }
 
 
@@ -144,7 +144,7 @@ def serve(path: Path, questions: list[Floats]) -> dict[str, float]:
 
 
 def trade(path: Path, questions: list[Floats]) -> list[tuple[float, float, float]]:
-    """For each effort, the median seconds of a query and what of the exact top 10 it finds."""
+    """For each effort, the median seconds of a query and its recall of the exact top 10."""
     index = glie.Index.open(path)
     state = index._state
     blocks, ivf_pq = state.candidate_blocks(None), state.candidates.ivf_pq
@@ -202,7 +202,7 @@ def draw(
     right.set(
         xlabel=f"ms a query (median), {sizes[-1]:,} pages",
         ylabel="% of the exact top 10",
-        title="lists and candidates, times the usual",
+        title="probes and candidates, times the default",
     )
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
@@ -211,7 +211,7 @@ def draw(
 
 
 def timed(index: glie.Index, questions: list[Floats], exact: bool) -> list[tuple[float, glie.Hits]]:
-    """Seconds and answer of each, asked one after the other."""
+    """Seconds and hits of each question, asked one by one."""
     rows = []
     for question in questions:
         began = time.perf_counter()
@@ -221,13 +221,13 @@ def timed(index: glie.Index, questions: list[Floats], exact: bool) -> list[tuple
 
 
 def resident(what: str = "VmRSS") -> int:
-    """Bytes of this process in memory, mapped files included, as Linux counts them."""
+    """Bytes of this process in memory, including mapped files, as Linux counts them."""
     status = Path("/proc/self/status").read_text()
     return 1024 * int(status.partition(f"{what}:")[2].split()[0])
 
 
 def apart(run: Callable[..., Result], *arguments: object) -> Result:
-    """In a fresh process."""
+    """Run in a new process."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context) as pool:
         return pool.submit(run, *arguments).result()
@@ -243,8 +243,8 @@ def main() -> None:
     parser.add_argument("--dtype", default="int2")
     parser.add_argument("--questions", type=Path)
     parser.add_argument("--asked", type=int, default=200)
-    parser.add_argument("--to", type=Path, help="where the temporary folder is made")
-    parser.add_argument("--plot", type=Path, help="a picture to draw")
+    parser.add_argument("--to", type=Path, help="parent of the temporary folder")
+    parser.add_argument("--plot", type=Path, help="file for the plot")
     arguments = parser.parse_args()
     codes = real_codes(arguments.source, arguments.k)
     questions = (
@@ -285,7 +285,7 @@ def report(pages: int, built: dict[str, float], served: dict[str, float]) -> dic
     return {
         "pages": f"{pages:,}",
         "bytes a page on disk": f"{built['bytes']:.0f}",
-        "of these, for the candidate index": f"{built['finder']:.1f}",
+        "of these, for the candidate index": f"{built['candidates']:.1f}",
         "seconds to build": f"{built['seconds']:.0f}",
         "most memory while building, MB": f"{built['memory'] / MB:,.0f}",
         "ms to open": f"{served['open'] * 1000:.1f}",

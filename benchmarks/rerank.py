@@ -1,10 +1,10 @@
-"""Milliseconds to rescore a shortlist: regenerating its pages from their codes and scoring them,
-beside exact MaxSim over the original vectors, kept in memory.
+"""Milliseconds to rerank a shortlist: regenerating its pages from their codes and scoring them,
+compared with exact MaxSim over the original vectors in memory.
 
     python benchmarks/rerank.py [--pages FILE.npz] [--shortlist 20] [--k 4] [--rounds 7]
 
-The originals cost N / k times the bytes; what regenerating costs instead is time. The weights are
-random: their values do not change the work. A query has 20 vectors.
+The originals take N / k times the bytes; regenerating takes time instead. The weights are random:
+their values do not change the work. A query has 20 vectors.
 """
 
 from __future__ import annotations

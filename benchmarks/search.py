@@ -1,12 +1,12 @@
-"""Milliseconds a query over stored codes, beside others on the same codes, and beside MaxSim on
-uncompressed vectors.
+"""Milliseconds a query over stored codes, compared with other libraries on the same codes; and
+MaxSim on uncompressed vectors.
 
     python benchmarks/search.py [--pages FILE.npz] [--sizes 10000,100000] [--k 4] [--rounds 7]
 
 The codes are those of real or synthetic pages, repeated with noise up to each size, and stored in
-an index on disk. A query has 20 vectors; all but `glie` search the codes of the bfloat16 index in
-float32, and have their ten best pages compared with numpy's before they are timed. A peer that is
-not installed is left out, and said so.
+an index on disk. A query has 20 vectors. All but `glie` search the codes of the bfloat16 index in
+float32; their ten best pages are compared with numpy's before they are timed. A library that is not
+installed is left out, with a note.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Search = Callable[[Floats], list[int]]
 
 
 def noisy(codes: Floats, pages: int, seed: int) -> Floats:
-    """Codes of more pages: real ones, each number moved a little, back on the sphere."""
+    """Codes of more pages: variants with a little noise, normalised."""
     rng = np.random.default_rng(seed)
     chosen = codes[rng.integers(len(codes), size=pages)]
     chosen = chosen + rng.normal(size=chosen.shape).astype(np.float32) * 0.02
@@ -48,7 +48,7 @@ def best_of(scores: Any) -> list[int]:
 
 
 def with_numpy(codes: Floats, _: Path) -> Search:
-    """Product, maximum, sum, partition: what one would write first."""
+    """The simplest form: product, maximum, sum, partition."""
     pages, k, dim = codes.shape
     flat = codes.reshape(-1, dim)
 
@@ -59,7 +59,7 @@ def with_numpy(codes: Floats, _: Path) -> Search:
 
 
 def with_torch(codes: Floats, _: Path) -> Search:
-    """The same in blocks that stay in the cache."""
+    """The same in blocks that fit the CPU cache."""
     import torch
 
     blocks = torch.split(torch.from_numpy(codes), 2048)
@@ -79,7 +79,7 @@ def with_maxsim_cpu(codes: Floats, _: Path) -> Search:
 
 
 def with_lancedb(codes: Floats, folder: Path) -> Search:
-    """Its multivector column, searched without an index, which is exact."""
+    """A multivector column without an index: an exact search."""
     import lancedb
     import pyarrow
 
@@ -101,7 +101,7 @@ def with_lancedb(codes: Floats, folder: Path) -> Search:
 
 
 def with_qdrant_edge(codes: Floats, folder: Path) -> Search:
-    """Its multivectors, MaxSim of dot products, every point scored."""
+    """Multivectors with MaxSim of dot products; every point is scored."""
     import qdrant_edge as edge
 
     folder.mkdir()
@@ -139,7 +139,7 @@ PEERS: dict[str, tuple[str, Callable[[Floats, Path], Search]]] = {
 
 
 def installed() -> list[str]:
-    """The peers that are there, with a word on those that are not."""
+    """The libraries that are installed; prints a note about the others."""
     there = [name for name, (module, _) in PEERS.items() if importlib.util.find_spec(module)]
     for name in PEERS.keys() - set(there):
         print(f"{name} is not installed (pip install 'glie[bench]') and left out")
@@ -186,7 +186,7 @@ def contenders(
     expected: set[int] = set()
     runs: dict[str, Callable[[], object]] = {}
     for dtype in DTYPES:
-        # the vectors of a code are its own clusters, so each page stores its code
+        # a page of k vectors is its own code
         index = glie.Index.create(folder / f"{dtype}.glie", glie.Codec(codes.shape[1], dtype=dtype))
         index.add(glie.Pages(codes, ids=[str(i) for i in range(len(codes))]))
         if dtype == "bf16":  # what is stored, for all others
@@ -201,7 +201,7 @@ def contenders(
             runs[f"glie, {len(batch)} at once"] = at_once
     for name in peers:
         ask = PEERS[name][1](codes, folder / name.split(",")[0])
-        # LanceDB's cosine forgives what rounding to 16 bits did to a length; products do not
+        # rounding to 16 bits changes norms: it affects products, but not LanceDB's cosine
         assert len(expected & set(ask(query))) >= TOP - 2, name
         runs[name] = partial(ask, query)
     return runs

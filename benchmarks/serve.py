@@ -1,12 +1,12 @@
-"""Requests a second of `glie serve`, and the time that the middle one and the slowest of a hundred
-take, asked by 1, 8 and 64 clients at once.
+"""Requests a second of `glie serve`, with the median and the 99th percentile of their time, for
+1, 8 and 64 concurrent clients.
 
     python benchmarks/serve.py [INDEX] [--pages 10000] [--requests 400] [--clients 1,8,64]
 
-Of an index of documents, every question is another few words of its own pages, so that none is at
-hand; a question is encoded, searched, and answered with snippets. Without one, an index of
-synthetic pages is made, and asked by vectors. The server is a process of its own on this machine,
-whose cores the clients share. Nothing may fail.
+For an index of documents, questions are different words of its pages, so that none is cached; a
+question is encoded, searched, and answered with snippets. Without INDEX, an index of synthetic
+pages is made and queried by vectors. The server is a separate process on this machine and shares
+its cores with the clients. No request may fail.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from common import machine, synthetic_pages
 import glie
 from glie.documents.original import original_text
 
-DISTINCT = 200  # synthetic pages that are made; the others are copies of them
+DISTINCT = 200  # synthetic pages; the others are copies of them
 QUERY_VECTORS = 12
-WORDS = 8  # of a page, in a question
+WORDS = 8  # words of a page in a question
 
 
 def main() -> None:
@@ -52,7 +52,7 @@ def main() -> None:
         print(f"{'clients':>8} {'a second':>9} {'p50 ms':>8} {'p99 ms':>8} {'failed':>7}")
         failed = 0
         with Server(path) as server:
-            for _ in range(20):  # what is loaded late is loaded
+            for _ in range(20):  # warm up
                 server.ask(server.connect(), bodies[0])
             for place, clients in enumerate(counts):
                 some = bodies[place * arguments.requests : (place + 1) * arguments.requests]
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 class Server:
-    """`glie serve` in a process of its own."""
+    """`glie serve` in a separate process."""
 
     def __init__(self, index: Path) -> None:
         code = "from glie.cli import main; main()"
@@ -86,7 +86,7 @@ class Server:
         return http.client.HTTPConnection("127.0.0.1", self._port, timeout=120)
 
     def ask(self, connection: http.client.HTTPConnection, body: dict[str, Any]) -> bool:
-        """Whether it was answered, with pages."""
+        """Whether the answer has pages."""
         sent = {"content-type": "application/json"}
         connection.request("POST", "/search", json.dumps(body), sent)
         answer = connection.getresponse()
@@ -95,7 +95,7 @@ class Server:
 
 
 def measure(server: Server, bodies: list[dict[str, Any]], clients: int) -> int:
-    """Print a row; returns how many requests failed."""
+    """Print a row; returns the number of failed requests."""
 
     def client(number: int) -> tuple[list[float], int]:
         connection, seconds, failed = server.connect(), [], 0
@@ -120,7 +120,7 @@ def measure(server: Server, bodies: list[dict[str, Any]], clients: int) -> int:
 
 
 def synthetic_index(path: Path, pages: int) -> Path:
-    """An index of vectors alone, at the usual budget."""
+    """An index of vectors without documents, at the default budget."""
     made = glie.Pages(synthetic_pages(min(DISTINCT, pages), n=256), normalize=True)
     index = glie.Index.create(path, glie.Codec(bytes_per_page=520))
     for at in range(0, pages, len(made)):
@@ -131,7 +131,7 @@ def synthetic_index(path: Path, pages: int) -> Path:
 
 
 def questions(path: Path, count: int) -> list[dict[str, Any]]:
-    """So many, each another: words of pages or, of an index without documents, made vectors."""
+    """Different questions: words of pages or, for an index without documents, random vectors."""
     index, rng = glie.Index.open(path), np.random.default_rng(0)
     if index.encoder is None:
         shape = (QUERY_VECTORS, index.dim or 0)
@@ -140,7 +140,7 @@ def questions(path: Path, count: int) -> list[dict[str, Any]]:
     texts = [original_text(metadata).split() for _, metadata in index.records()]
     texts = [words for words in texts if len(words) >= WORDS]
     if not texts:
-        sys.exit(f"{path}: none of its documents can be read, so there is nothing to ask")
+        sys.exit(f"{path}: none of its documents can be read, so there are no questions")
     chosen = (texts[int(page)] for page in rng.integers(len(texts), size=count))
     return [{"query": " ".join(rng.permutation(words)[:WORDS])} for words in chosen]
 

@@ -21,6 +21,9 @@ _sources = sorted((Path(glie.__file__).parent / "kernels").glob("_*.py"))
 _digest = hashlib.sha256(b"".join(path.read_bytes() for path in _sources)).hexdigest()[:16]
 os.environ["NUMBA_CACHE_DIR"] = str(Path(tempfile.gettempdir()) / f"glie-numba-{_digest}")
 
+# Matrices of tests are small: a second thread of torch would mostly wait, and keep a core busy.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 Floats = npt.NDArray[np.float32]
 
 # A first call compiles a kernel, so the time of one example says nothing.

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
-import zipfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,9 +11,6 @@ import numpy.typing as npt
 import pytest
 
 import glie
-from glie.evaluation import read_corpora
-from glie.evaluation.plots import check_plot, plot_geometry
-from glie.evaluation.vectors import grouped
 from glie.geometry import (
     CorpusGeometry,
     gaussian_control,
@@ -278,117 +272,3 @@ def test_as_json_and_back() -> None:
         assert again.to_dict() == corpus.to_dict()
         np.testing.assert_equal(again.twonn, corpus.twonn)  # NaN where it was
     assert again.not_estimated == 1
-
-
-def test_corpora_by_their_keys() -> None:
-    keys = [f"one/ab12_{i}" for i in range(3)]
-    keys += [f"two/deck4_{i}" for i in range(2)] + [f"two/slide_{i}_1024" for i in range(2)]
-    keys += ["three/talk_p0", "four/1", "four/2", "five/annual.pdf#1", "five/other.pdf", "six/x/p7"]
-    assert {name: len(mine) for name, mine in grouped(keys, "file").items()} == {
-        "one": 3, "two/deck4": 2, "two/slide": 2, "three": 1, "four": 2, "five": 2, "six/x": 1,
-    }  # fmt: skip
-    assert [key for mine in grouped(keys, "file").values() for key in mine] == keys
-    assert grouped(["arr_0", "arr_1"], "file") == {"file": ["arr_0", "arr_1"]}
-    assert grouped(["a_1", "a_2", "b_1", "b_2"], "file") == {
-        "a": ["a_1", "a_2"],
-        "b": ["b_1", "b_2"],
-    }
-
-
-def test_a_file_is_read_by_corpus(tmp_path: Path) -> None:
-    arrays: dict[str, Any] = {f"slides/deck_{i}": wound(30, seed=i) for i in range(3)}
-    arrays["notes/1"] = wound(25).astype(np.float16)
-    np.savez_compressed(tmp_path / "pages.npz", **arrays)
-    corpora = {name: list(pages) for name, pages in read_corpora(tmp_path / "pages.npz").items()}
-    assert list(corpora) == ["slides", "notes"]
-    assert [page for page, _ in corpora["slides"]] == [
-        "slides/deck_0",
-        "slides/deck_1",
-        "slides/deck_2",
-    ]
-    assert np.array_equal(corpora["slides"][1][1], arrays["slides/deck_1"])
-    assert corpora["notes"][0][1].dtype == np.float16
-
-
-def saved(**arrays: Any) -> bytes:
-    stream = io.BytesIO()
-    np.savez(stream, **arrays)
-    return stream.getvalue()
-
-
-def bad_npz_files(folder: Path) -> dict[str, str]:
-    """Files that cannot be measured, and what is said of each."""
-    folder.mkdir()
-    (folder / "folder").mkdir()
-    whole = saved(page=np.arange(4000.0).reshape(1000, 4))
-    at = len(whole) // 2
-    single = io.BytesIO()
-    np.save(single, np.eye(3))
-    other = io.BytesIO()
-    with zipfile.ZipFile(other, "w") as archive:
-        archive.writestr("readme.txt", "hello")
-    files = {
-        "text": b"not an archive",
-        "empty": b"",
-        "cut": whole[:at],
-        "flipped": whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :],
-        "single": single.getvalue(),
-        "none": saved(),
-        "other": other.getvalue(),
-        "objects": saved(page=np.array([{"a": 1}], dtype=object)),
-        "line": saved(fine=np.eye(3), page=np.arange(3.0)),
-        "words": saved(page=np.array([["a", "b"]])),
-        "rows": saved(page=np.zeros((0, 4))),
-        "nan": saved(page=np.array([[0.0, 1.0], [np.nan, 0.0]])),
-    }
-    for name, content in files.items():
-        (folder / name).write_bytes(content)
-    return {
-        "missing": "missing: no such file; expected an .npz file",
-        "folder": "folder: a folder; expected an .npz file",
-        "text": "text: cannot be read (",
-        "empty": "empty: cannot be read (No data left in file)",
-        "cut": "cut: cannot be read (File is not a zip file)",
-        "flipped": "flipped, key 'page': Bad CRC-32",
-        "single": "single: a single array of shape (3, 3); expected an .npz file",
-        "none": "none: no arrays in it; expected an .npz file",
-        "other": "other, key 'readme.txt': expected an (n, D) array, found shape ()",
-        "objects": "objects, key 'page': Object arrays cannot be loaded",
-        "line": "line, key 'page': expected an (n, D) array, found shape (3,)",
-        "words": "words, key 'page': expected numbers, found <U1",
-        "rows": "rows, key 'page': no vectors (shape (0, 4)); expected at least one",
-        "nan": "nan, key 'page', row 1: not finite",
-    }
-
-
-def test_bad_files_are_named(tmp_path: Path) -> None:
-    for name, message in bad_npz_files(tmp_path / "bad").items():
-        with pytest.raises(glie.InputError) as error:
-            measure(read_corpora(tmp_path / "bad" / name))
-        assert f"{tmp_path / 'bad'}/{message}" in str(error.value)
-
-
-def test_the_plot(tmp_path: Path) -> None:
-    corpora = measure(three_corpora())
-    plot_geometry(corpora, tmp_path / "plot.png")
-    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
-    plot_geometry(corpora, tmp_path / "plot.svg")
-    drawn = (tmp_path / "plot.svg").read_text()
-    for text in ("flat", "4 pages", "uniform noise", "D = 16", f"{corpora[0].twonn.median:.1f}"):
-        assert f"<!-- {text} -->" in drawn
-    assert drawn.count("<use") > 3 * 10  # a dot a page, and one for each of its controls
-
-
-def test_the_plot_of_what_is_odd(tmp_path: Path) -> None:
-    """Nothing to estimate, a name with a formula and letters that the font lacks."""
-    points = np.random.default_rng(0).normal(size=(30, 4))
-    corpora = measure({"$x_{": [("p", points[:3])], "資料" * 40: [("p", points[:, :1])]})
-    plot_geometry(corpora, tmp_path / "plot.svg")
-    assert "1 page" in (tmp_path / "plot.svg").read_text()
-
-
-def test_where_no_plot_can_be_made(tmp_path: Path) -> None:
-    with pytest.raises(glie.InputError, match=r"expected a name that ends in \.png, \.svg, \.pdf"):
-        check_plot(tmp_path / "plot.txt")
-    with pytest.raises(glie.InputError, match=r"there is no folder .*none; make it first"):
-        check_plot(tmp_path / "none" / "plot.png")

@@ -16,7 +16,7 @@ from glie.identity import EncoderId
 from glie.progress import Progress
 from tests.conftest import Floats, make_arrays
 from tests.documents.test_documents import make_pdf
-from tests.evaluation.test_evaluation import write_set
+from tests.evaluation.sets import write_set
 
 
 def made_pages(count: int) -> glie.Pages:

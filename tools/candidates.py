@@ -1,11 +1,11 @@
-"""How often a candidate index's candidates hold what the exact scan finds: the trials behind its constants.
+"""Recall of the candidate index (IVF-PQ) against the exact scan: the trials behind its constants.
 
     python tools/candidates.py DATASET... [--k 4] [--dtype int2] [--cache DIR]
     python tools/candidates.py DATASET... --bytes-per-page 520
 
-Every set is an index by itself, and all together are one more. The table has, over all questions,
-the share of the exact top 10 that is found by the codes alone and after rescoring, the share of
-the pages whose codes are read, and the share whose PQ codes are.
+Every set is an index, and all sets together are one more. The table has, over all questions: the
+share of the exact top 10 that is found by the codes alone and after reranking, the share of the
+pages whose codes are read, and the share whose scores are estimated from PQ codes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def batches(sets: Sequence[Encoded]) -> Iterator[Batch]:
 
 
 def asked(index: glie.Index, sets: Sequence[Encoded], shortlist: int | None) -> list[list[Hits]]:
-    """The answers of the exact scan and of the candidate index, batch after batch."""
+    """Hits of the exact scan, and hits through the candidate index."""
     found: list[list[Hits]] = [[], []]
     for encoded in sets:
         bounds = [*range(0, len(encoded.queries), QUESTIONS_AT_ONCE), len(encoded.queries)]
@@ -63,11 +63,11 @@ def main() -> None:
     parser.add_argument("--k", type=int, default=4)
     parser.add_argument("--dtype", default="int2")
     parser.add_argument("--bytes-per-page", type=int)
-    parser.add_argument("--cache", type=Path, help="where vectors are kept")
+    parser.add_argument("--cache", type=Path, help="folder that caches encoded vectors")
     arguments = parser.parse_args()
     sets = encode_sets([load(path) for path in arguments.datasets], None, arguments.cache)
     groups = [[encoded] for encoded in sets] + ([sets] if len(sets) > 1 else [])
-    print("| set | pages | questions | top 10 by codes | rescored | codes read | estimated |")
+    print("| set | pages | questions | top 10 by codes | reranked | codes read | estimated |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for group in groups:
         codec = (
@@ -79,7 +79,7 @@ def main() -> None:
             index = glie.Index.create(Path(folder) / "set.glie", codec)
             index.add(batches(group))
             by_codes = asked(index, group, 0)
-            rescored = asked(index, group, None) if index.codec.regenerates else by_codes
+            reranked = asked(index, group, None) if index.codec.regenerates else by_codes
         # a batch shares its cost
         costs = {id(hits.cost): hits.cost for hits in by_codes[1]}.values()
         read = sum(cost.pages_scanned for cost in costs)
@@ -88,7 +88,7 @@ def main() -> None:
         name = group[0].name if len(group) == 1 else "all together"
         print(
             f"| {name} | {len(index):,} | {len(by_codes[1]):,} | {agreement(*by_codes):.2%} | "
-            f"{agreement(*rescored):.2%} | {read / every:.2%} | {estimated / every:.0%} |",
+            f"{agreement(*reranked):.2%} | {read / every:.2%} | {estimated / every:.0%} |",
             flush=True,
         )
 

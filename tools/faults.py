@@ -1,15 +1,15 @@
-"""Kill writers and fail their disk, again and again: the index holds its last committed state.
+"""Kill writers and make their disk fail: the index must keep its last committed state.
 
     python tools/faults.py [--kills 200] [--seed 0]
 
-Two kinds of faults. A process that adds, replaces, deletes, compacts and shrinks is killed
-(SIGKILL) at a random moment; so is one that fits and saves codecs, and one that does nothing but
-save them. And every write, fsync, rename, removal and new folder of each of these changes fails in
-turn: no space, no permission, an input/output error, half of the bytes written; and the system
-itself lets no file grow beyond one size after another. After each: the index opens, every byte of
-it is whole, it holds exactly the pages that were acknowledged (or those of one change more, which
-was committed and not yet said) with their scores, metadata and pictures, no id is doubled, and
-nothing is left of what failed once the next change is made.
+There are two kinds of faults. A process is killed (SIGKILL) at a random moment: one that adds,
+replaces, deletes, compacts and shrinks; one that fits and saves codecs; and one that only saves
+codecs. And every write, fsync, rename, removal and new folder of each change fails in turn: no
+space, no permission, an input/output error, half of the bytes written; and the system limits the
+size of files to one size after another. After each fault, the index opens and verifies. It holds
+exactly the pages that were acknowledged (or those of one more change, committed but not yet
+acknowledged), with their scores, metadata and pictures. No id occurs twice. After the next change,
+no file is left of the one that failed.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from glie.index import folder as folders
 from glie.kernels.quantize import Packed
 
 K, DIM = 2, 8
-FILES_OF_A_CHANGE = 24  # that a killed one may leave: a compaction, all that it had replaced
+FILES_OF_A_CHANGE = 24  # that a killed change may leave; a compaction leaves what it replaced
 
 
 class Page(NamedTuple):
-    """What the model knows of a page; its vectors follow from the seed."""
+    """A page of the model; the seed determines its vectors."""
 
     seed: int
     pictured: bool
@@ -68,7 +68,7 @@ Model = dict[str, Page]
 
 
 class Change(NamedTuple):
-    """One change of an index, the same for the model and the index."""
+    """A change that can be made to the model and to the index."""
 
     verb: str
     pages: Model = {}  # noqa: RUF012 (never changed)
@@ -95,12 +95,12 @@ class Change(NamedTuple):
 
 
 def smaller(path: Path) -> Path:
-    """Where a shrunk index goes."""
+    """The path of the shrunk index."""
     return path.with_name(path.name + ".small")
 
 
 def changes(run: int, model: Model) -> Iterator[Change]:
-    """An endless sequence, which follows from the number of the run and what is there."""
+    """An endless sequence of changes, determined by the number of the run and the model."""
     rng, step = np.random.default_rng(run), 0
     model = dict(model)
     while True:
@@ -123,11 +123,11 @@ def changes(run: int, model: Model) -> Iterator[Change]:
 
 
 def check(path: Path, models: list[Model]) -> Model:
-    """The index is whole and holds one of these; returns which."""
+    """Check that the index is undamaged and holds one of these models; returns which."""
     index = glie.Index.open(path)
     index.verify()
     ids = index.ids
-    assert len(set(ids)) == len(ids), "an id is doubled"
+    assert len(set(ids)) == len(ids), "an id occurs twice"
     found = [model for model in models if list(model) == ids]
     assert found, f"{ids} is none of {[list(model) for model in models]}"
     model = found[0]
@@ -144,33 +144,33 @@ def check(path: Path, models: list[Model]) -> Model:
         assert sorted(hits.ids) == sorted(ids), "a page is not found"
         np.testing.assert_allclose(hits.scores, [expected[name] for name in hits.ids], 1e-4, 1e-5)
     strays = folders.Folder(path).strays(index._state.manifest)
-    assert len(strays) <= FILES_OF_A_CHANGE, f"{len(strays)} files are left of a change"
+    assert len(strays) <= FILES_OF_A_CHANGE, f"a change has left {len(strays)} files"
     return model
 
 
 def check_smaller(path: Path, models: list[Model]) -> None:
-    """A shrunk index holds all pages or none, if it is there; then make room for the next."""
+    """Check that a shrunk index, if there is one, holds all pages or none; then remove it."""
     if (path / folders.MANIFEST).exists():
         index = glie.Index.open(path)
         index.verify()
-        assert index.ids in [[], *(list(model) for model in models)], "a part of the pages"
+        assert index.ids in [[], *(list(model) for model in models)], "some of the pages"
     shutil.rmtree(path, ignore_errors=True)
 
 
 def child(path: Path, run: int, model: Model) -> None:
-    """Change the index without end; say each change once it is acknowledged."""
+    """Change the index without end; print each change once it is acknowledged."""
     index = glie.Index.open(path)
     old = path.with_name(path.name + ".old")
     for change in changes(run, model):
         shutil.rmtree(old, ignore_errors=True)
         if smaller(path).exists():
-            smaller(path).rename(old)  # or a kill would leave half of it
+            smaller(path).rename(old)  # a kill during a removal would leave half of it
         change.make(index)
         print(change.verb, flush=True)
 
 
 def saving_child(path: Path) -> None:
-    """Save two codecs in each other's place without end."""
+    """Save two codecs in turn to the same path, without end."""
     codecs = [random_codec(16, seed, k=2) for seed in (0, 1)]
     while True:
         for codec in codecs:
@@ -179,7 +179,7 @@ def saving_child(path: Path) -> None:
 
 
 def fitting_child(path: Path) -> None:
-    """Fit a codec and save it in the place of the one before, without end."""
+    """Fit a codec and save it over the one before, without end."""
     pages = [Page(seed, False).vectors for seed in range(40)]
     while True:
         glie.fit(glie.Pages(pages), k=1, recipe=QUICK, epochs=1).save(path)
@@ -187,12 +187,12 @@ def fitting_child(path: Path) -> None:
 
 
 def killed(arguments: list[str], seconds: float) -> int:
-    """Run this file as a child, kill it so long after its first word; returns how many words."""
+    """Run this file as a child and kill it so long after its first line; returns its lines."""
     command = [sys.executable, __file__, *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        first = process.stdout.readline()  # it has started, whatever that took
-        assert first, "the child said nothing"
+        first = process.stdout.readline()  # it has started, however long that took
+        assert first, "the child printed nothing"
         time.sleep(seconds)
         process.send_signal(signal.SIGKILL)
         said = 1 + process.stdout.read().count("\n")
@@ -201,7 +201,7 @@ def killed(arguments: list[str], seconds: float) -> int:
 
 
 def kill_writers(folder: Path, count: int, seed: int, longest: float = 0.4) -> int:
-    """Kill a writer so many times; returns how many were survived."""
+    """Kill a writer `count` times; returns the number of kills survived."""
     path, rng, model = folder / "killed.glie", np.random.default_rng(seed), Model()
     glie.Index.create(path, glie.Codec(k=K))
     for run in range(seed, seed + count):
@@ -212,18 +212,20 @@ def kill_writers(folder: Path, count: int, seed: int, longest: float = 0.4) -> i
             states.append(next(sequence).model(states[-1]))
         model = check(path, states[-2:])
         check_smaller(smaller(path), states[-3:])
-        if len(model) > 60:  # so that a check stays quick
+        if len(model) > 60:  # keep checks fast
             index = glie.Index.open(path)
             index.delete(list(model)[:40])
             model = dict(list(model.items())[40:])
     index = glie.Index.open(path)
     index.add(glie.Pages([Page(1, False).vectors], ids=["last"]))
-    assert not folders.Folder(path).strays(index._state.manifest), "strays outlive the next change"
+    assert not folders.Folder(path).strays(index._state.manifest), (
+        "files of a killed change outlive the next change"
+    )
     return count
 
 
 def kill_saves(folder: Path, count: int, seed: int) -> int:
-    """Kill a process that saves codecs; returns how often that was survived."""
+    """Kill a process that saves codecs; returns the number of kills survived."""
     path, rng = folder / "codec", np.random.default_rng(seed)
     codecs = [random_codec(16, number, k=2) for number in (0, 1)]
     for _ in range(count):
@@ -234,7 +236,7 @@ def kill_saves(folder: Path, count: int, seed: int) -> int:
 
 
 def kill_fits(folder: Path, count: int, seed: int, longest: float = 2.0) -> int:
-    """Kill a process that fits codecs; returns how often that was survived."""
+    """Kill a process that fits codecs; returns the number of kills survived."""
     path, rng = folder / "fitted", np.random.default_rng(seed)
     random_codec(DIM, 0, k=1).save(path)
     for _ in range(count):
@@ -244,14 +246,14 @@ def kill_fits(folder: Path, count: int, seed: int, longest: float = 2.0) -> int:
 
 
 class Disk:
-    """Counts what a change asks of the disk, and fails one of it."""
+    """Count the disk operations of a change, and make one of them fail."""
 
     FAULTS = (errno.ENOSPC, errno.EACCES, errno.EIO, "short write")
 
     def __init__(self, fail_at: int | None = None, fault: int | str = errno.ENOSPC) -> None:
         self.calls, self.fail_at, self.fault = 0, fail_at, fault
         self.happened = False
-        self.committed = False  # whether the manifest was renamed into place before
+        self.committed = False  # whether the manifest was renamed into place
 
     def _fails(self) -> bool:
         fails = self.calls == self.fail_at
@@ -275,7 +277,7 @@ class Disk:
         return call
 
     def _write(self, path: Path, data: bytes) -> None:
-        """As the real one does, in its steps."""
+        """Write as the real function does, step by step."""
         with open(path, "wb") as file:
             if self._fails():
                 if self.fault == "short write":
@@ -300,7 +302,7 @@ _replace = Path.replace
 
 
 class SmallFiles(Disk):
-    """No file may have more bytes than this: the system writes so many and refuses the rest."""
+    """Limit the size of files: the system writes so many bytes and refuses the rest."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -315,7 +317,7 @@ class SmallFiles(Disk):
         handler = signal.signal(signal.SIGXFSZ, told)
         resource.setrlimit(resource.RLIMIT_FSIZE, (self.size, before[1]))
         try:
-            with mock.patch.object(Path, "replace", self._failing(_replace)):  # to see a commit
+            with mock.patch.object(Path, "replace", self._failing(_replace)):  # to notice a commit
                 yield
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -323,7 +325,7 @@ class SmallFiles(Disk):
 
 
 def fail_disks(folder: Path, *, every_fault: bool = True) -> int:
-    """Fail each thing that each change asks of the disk; returns how many faults were survived."""
+    """Make each disk operation of each change fail; returns the number of faults survived."""
     path, faults = folder / "sound.glie", 0
     index = glie.Index.create(path, glie.Codec(k=K))
     sequence, model = changes(3, {}), Model()
@@ -347,19 +349,19 @@ def fail_disks(folder: Path, *, every_fault: bool = True) -> int:
                 failed = _one_fault(path, folder / "copy.glie", model, change, Disk(number, kind))
                 faults += failed
             if not failed:
-                break  # it does not ask for so much
+                break  # it has no more operations
         else:
-            raise AssertionError(f"{change.verb} asks without end")
+            raise AssertionError(f"{change.verb} has too many operations")
         for size in itertools.count(0, 16 if every_fault else 150):
             failed = _one_fault(path, folder / "copy.glie", model, change, SmallFiles(size))
             faults += failed
             if not failed:
-                break  # none is larger
+                break  # no file is larger
     return faults
 
 
 def _one_fault(sound: Path, path: Path, model: Model, change: Change, disk: Disk) -> bool:
-    """Whether there was such a call to fail; if so, that nothing is lost by it."""
+    """Whether there was such an operation; if so, checks that its failure loses nothing."""
     shutil.copytree(sound, path)
     try:
         index, refused = glie.Index.open(path), False
@@ -371,13 +373,13 @@ def _one_fault(sound: Path, path: Path, model: Model, change: Change, disk: Disk
         states = [model, change.model(model)]
         expected = [states[1]] if disk.committed and change.verb != "shrink" else states[:1]
         assert disk.happened or not refused, "refused without a fault"
-        assert refused or disk.committed or not disk.happened, "a fault that nobody was told of"
+        assert refused or disk.committed or not disk.happened, "a fault was not reported"
         found = check(path, expected)
-        assert index.ids == list(found), "what is open shows another state than the disk"
+        assert index.ids == list(found), "the open index shows another state than the disk"
         check_smaller(smaller(path), [found])
         index.add(glie.Pages([Page(9, False).vectors], ids=["after"]), metadata=[{"seed": 9}])
         check(path, [{**found, "after": Page(9, False)}])
-        assert not folders.Folder(path).strays(index._state.manifest), "strays are left"
+        assert not folders.Folder(path).strays(index._state.manifest), "files are left"
         return disk.happened
     finally:
         shutil.rmtree(path)
@@ -391,7 +393,7 @@ def main() -> None:
         "--kills",
         type=int,
         default=200,
-        help="of writers; a fifth as many saves, a tenth as many fits",
+        help="of writers; of saves a fifth as many, of fits a tenth",
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)

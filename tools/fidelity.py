@@ -1,14 +1,14 @@
-"""How well are the MaxSim scores of real page vectors kept, where there are no questions?
+"""Fidelity of MaxSim scores on real page vectors that come without questions.
 
     python tools/fidelity.py PAGES.npz CORPUS... [--bytes-per-page 260,520,1040,2080,4160]
 
-PAGES.npz holds one (n, D) array a page; CORPUS names those to use (`glie geometry` lists them), all
-of one encoder. Each corpus in turn is held out: what has to be fitted, the codewords of a codebook and
-the networks of the paper's codec, is fitted on the others. A query vector is one of a held-out
-page's own, plus noise half as long, on the sphere again; it is scored against every held-out page.
+PAGES.npz holds one (n, D) array a page. CORPUS names the corpora to use (`glie geometry` lists
+them), all of one encoder. Each corpus in turn is held out: the codebook and the networks of the
+paper's codec are fitted on the others. A query vector is a vector of a held-out page plus noise of
+half its length, normalised; it is scored against every held-out page.
 
-For each method: the mean absolute error of the best inner product, and how often the page that it
-is best with is the true one. A codec of k bfloat16 vectors takes k (2 D + 4) bytes.
+The table has, for each method, the mean absolute error of the best inner product, and how often
+the best page is the true one. A codec of k bfloat16 vectors takes k (2 D + 4) bytes.
 """
 
 from __future__ import annotations

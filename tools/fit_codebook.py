@@ -1,11 +1,12 @@
-"""Make the codebook that is shipped for an encoder.
+"""Fit the codebook that glie ships for an encoder.
 
     python tools/fit_codebook.py wordnet filings:850 --to codebook.safetensors
 
-Each corpus is a folder with corpus.jsonl, of which pages are used, never questions; a number takes
-so many pages of it, drawn at random. A codebook lives by having met a codeword before, and a corpus of
-one kind meets few; so the shipped one (in src/glie/codec/shipped/minilm) is fitted on a dictionary
-(tools/glosses.py) and on annual reports, and on none of the sets that it is measured on.
+Each corpus is a folder with corpus.jsonl; only its pages are used, never its questions. A number
+takes a random sample of so many pages. A codebook works best for vectors like those it was fitted
+on, and a corpus of one kind covers few; so the shipped codebook (src/glie/codec/shipped/minilm) is
+fitted on a dictionary (tools/glosses.py) and on annual reports, and on none of the sets that it is
+measured on.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ from glie.codec.readout.codebook import Codebook, Floats, fit_codebook, residual
 from glie.errors import GlieError
 from glie.evaluation.datasets import Dataset, load_pages
 
-K, DTYPE = 4, "int2"  # of the anchors; the codewords fit those of other budgets as well
+K, DTYPE = 4, "int2"  # of the anchors; the codewords serve other budgets as well
 
 
 def some_pages(corpus: str) -> Dataset:
-    """FOLDER or FOLDER:PAGES"""
+    """Load the pages of FOLDER, or of FOLDER:PAGES a sample."""
     folder, _, count = corpus.rpartition(":")
     if not count.isdigit():
         folder, count = corpus, ""
     dataset = load_pages(folder)
     if not isinstance(dataset, Dataset):
-        raise GlieError(f"{folder}: expected a folder with corpus.jsonl, found vectors")
+        raise GlieError(f"{folder}: expected a folder with corpus.jsonl, found cached vectors")
     if count and int(count) < len(dataset.pages):
         drawn = random.Random(0).sample(list(dataset.pages), int(count))
         dataset = dataset._replace(pages={page: dataset.pages[page] for page in drawn})
@@ -45,9 +46,9 @@ def main() -> None:
     )
     parser.add_argument("corpora", nargs="+", metavar="CORPUS[:PAGES]")
     parser.add_argument("--encoder", help="as for `glie index`")
-    parser.add_argument("--cache", type=Path, help="where vectors are kept")
-    parser.add_argument("--codewords", "--words", type=int, default=65_536)
-    parser.add_argument("--to", type=Path, required=True)
+    parser.add_argument("--cache", type=Path, help="folder that caches encoded vectors")
+    parser.add_argument("--codewords", "--words", type=int, default=65_536, help="their number")
+    parser.add_argument("--to", type=Path, required=True, help="file to write")
     arguments = parser.parse_args()
     codec = Codec(K, dtype=DTYPE)
     rest: list[Floats] = []

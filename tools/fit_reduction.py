@@ -1,21 +1,21 @@
-"""Make a matrix that reduces an encoder's vectors to fewer dimensions, 128 unless told.
+"""Fit a matrix that reduces an encoder's vectors to fewer dimensions, by default 128.
 
     python tools/fit_reduction.py DATASET... --encoder FOLDER --to gte-128.safetensors
     python tools/fit_reduction.py DATASET... --to src/glie/encoders/minilm-128.safetensors
     python tools/fit_reduction.py DATASET... --leave-one-out
 
-The first is for the model in a folder or of a name on the Hugging Face Hub:
-`--encoder FOLDER@gte-128.safetensors` then stands for its reduced vectors wherever glie takes an
-encoder. The second makes the embedded encoder's.
+The first form is for a model in a folder or on the Hugging Face Hub. Wherever glie takes an
+encoder, `--encoder FOLDER@gte-128.safetensors` then gives its reduced vectors. The second form
+makes the matrix of the embedded encoder.
 
-A DATASET is a folder with corpus.jsonl; only pages are used, never questions. The matrix is V L^-p:
-the top principal directions V of the page tokens (second moments, every set with the same weight),
-each divided by a power of its eigenvalue L. At p = 0 that is plain PCA; p = 0.5 makes all
-directions equally long. In between, the few directions that all tokens share count for less, as
-they should: they say nothing about which page is meant.
+A DATASET is a folder with corpus.jsonl; only its pages are used, never its questions. The matrix is
+V L^-p: the top principal directions V of the page tokens (second moments, every set with the same
+weight), each divided by a power of its eigenvalue L. p = 0 is plain PCA; p = 0.5 makes all
+directions equally long. Between the two, the few directions that all tokens share count for less:
+they do not help to tell pages apart.
 
---leave-one-out measures instead: for each set with questions, nDCG@5 at the encoder's own
-dimensions and reduced by matrices fitted on the other sets; of all vectors and of normalised
+--leave-one-out measures and writes nothing: for each set with questions, nDCG@5 at the encoder's
+own dimension and reduced by matrices fitted on the other sets, of all vectors and of normalised
 k-means.
 """
 
@@ -41,7 +41,7 @@ from glie.pages import Floats, Pages, Queries
 
 DIM = 128
 POWER = 0.4
-PAGES = 500  # a set, evenly spaced: more change nothing
+PAGES = 500  # of each set, evenly spaced: more make no difference
 POWERS = (0.0, 0.25, 0.4, 0.5)
 BUDGETS = (4, 16)
 
@@ -49,7 +49,7 @@ Moment = npt.NDArray[np.float64]
 
 
 def contents(encoder: Encoder, dataset: Dataset) -> list[Any]:
-    """What the encoder gets of each page that has it: text, or an image."""
+    """The texts or images of the pages, whichever the encoder reads."""
     if reads(encoder) == "image":
         return [dataset.images[page] for page in dataset.pages if page in dataset.images]
     return [text for text in dataset.pages.values() if text]
@@ -77,7 +77,7 @@ def second_moment(encoder: Encoder, folder: Path) -> Moment:
 def reduction(moments: list[Moment], dim: int, power: float) -> Floats:
     values, directions = np.linalg.eigh(np.mean(moments, axis=0))
     values, directions = values[::-1][:dim], directions[:, ::-1][:, :dim]
-    # a direction has no sign of its own; fix it, so that the same data give the same file
+    # the sign of a direction is arbitrary: fix it, so that the same data give the same file
     directions = directions * np.sign(directions.sum(axis=0))
     matrix = directions * values**-power
     return np.asarray(matrix / np.linalg.norm(matrix) * np.sqrt(dim), dtype=np.float32)
@@ -124,10 +124,10 @@ def main() -> None:
     parser.add_argument("--encoder", default=WHOLE, help="as for glie index")
     parser.add_argument("--dim", type=int, default=DIM, help="dimensions to reduce to")
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--to", type=Path, help="where to write the matrix")
+    what.add_argument("--to", type=Path, help="file to write the matrix to")
     what.add_argument("--leave-one-out", action="store_true", help="measure, write nothing")
     arguments = parser.parse_args()
-    if arguments.to and not arguments.to.parent.is_dir():  # now, not after minutes of work
+    if arguments.to and not arguments.to.parent.is_dir():  # before minutes of work
         parser.error(f"--to {arguments.to}: there is no folder {arguments.to.parent}")
     try:
         encoder = load_encoder(arguments.encoder)

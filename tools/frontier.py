@@ -1,10 +1,10 @@
-"""What settings of a codec keep, at how many bytes: the trials behind `Codec(bytes_per_page=...)`.
+"""Quality of codec settings against bytes: the trials behind `Codec(bytes_per_page=...)`.
 
     python tools/frontier.py DATASET... 4:int2:52 8:int2:115 [--codebook FILE] [--cache DIR]
 
-A setting is k, type and codewords of a page. nDCG@5, the mean of the sets, in per cent
-of the uncompressed set's, by length of the shortlist. The codebook is
-the shipped one unless a file is given (tools/fit_codebook.py makes one).
+A setting is k, type and number of codewords of a page. The table has nDCG@5 in per cent of that of
+uncompressed vectors, averaged over the sets, by length of the shortlist. The codebook is by default
+the one that glie ships; tools/fit_codebook.py makes others.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("what", nargs="+", metavar="DATASET|SETTING")
-    parser.add_argument("--codebook", type=Path)
+    parser.add_argument("--codebook", type=Path, help="file; by default the shipped codebook")
     parser.add_argument("--shortlists", default="20,50,100,200,500")
-    parser.add_argument("--cache", type=Path, help="where vectors are kept")
+    parser.add_argument("--cache", type=Path, help="folder that caches encoded vectors")
     arguments = parser.parse_args()
-    settings = [codeword for codeword in arguments.what if SETTING.fullmatch(codeword)]
-    paths = [codeword for codeword in arguments.what if codeword not in settings]
+    settings = [argument for argument in arguments.what if SETTING.fullmatch(argument)]
+    paths = [argument for argument in arguments.what if argument not in settings]
     file = arguments.codebook
     book = Codebook.from_bytes(file.read_bytes(), str(file)) if file else Codebook.shipped()
     sets = encode_sets([load(path) for path in paths], None, arguments.cache)

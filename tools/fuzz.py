@@ -1,11 +1,11 @@
-"""Harm files at random: what is read then is right, or refused with an error of ours.
+"""Damage files at random: reading must give the right answer or a GlieError.
 
     python tools/fuzz.py [--count 2000] [--seed 0] [--only index]
 
-An index, a codec and cached vectors are copied, one of their files is harmed, and all of it is
-read. A crash, a hang, an allocation of more than a gigabyte, an error that is not a GlieError or an
-answer that is not the one from before ends the run with the seed that repeats it. Of files that
-were forged, with checksums that fit, any answer is right that is given without those.
+An index, a codec or cached vectors are copied, one of the files is damaged, and everything is read.
+A crash, a hang, an allocation of more than a gigabyte, an error that is not a GlieError or a
+different answer ends the run with the seed that repeats it. For forged files, whose checksums are
+valid, any answer is accepted.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from glie.index import format as formats
 from glie.index import writer
 from glie.storage import checksum, json_digest
 
-MOST_MEMORY = 1 << 30  # beyond what the process has when it starts
+MOST_MEMORY = 1 << 30  # more than at the start
 MOST_SECONDS = 30  # for one input
 KINDS = ("flip", "bits", "cut", "grow", "zeros", "number", "swap", "other", "gone", "forge")
 NUMBERS = (0, 1, 2**15, 2**31 - 1, 2**32 - 1, 2**53, 2**63 - 1, 2**64 - 1)
@@ -53,7 +53,7 @@ HEADERS = {".seg": formats.SEGMENT_HEADER.size, ".sig": formats.PQ_HEADER.size}
 
 @dataclasses.dataclass(frozen=True)
 class Harm:
-    """What is done to which file. Numbers are taken modulo what there is."""
+    """A kind of damage to a file. Numbers are taken modulo the number of files and bytes."""
 
     kind: str
     file: int
@@ -66,7 +66,7 @@ class Harm:
         return cls(kind, *rng.integers(2**62, size=3).tolist())
 
     def do(self, folder: Path) -> bool:
-        """Harm a file below the folder; returns whether checksums were made to fit."""
+        """Damage a file in the folder; returns whether its checksum is valid."""
         files = sorted(p for p in folder.rglob("*") if p.is_file() and p.stat().st_size)
         path, other = files[self.file % len(files)], files[self.value % len(files)]
         data = bytearray(path.read_bytes())
@@ -96,7 +96,7 @@ class Harm:
         return False
 
     def _number(self, path: Path, data: bytearray) -> bool:
-        """An absurd number in a header or in JSON; forged, the checksum is made to fit."""
+        """Write an absurd number into a header or JSON; `forge` makes the checksum valid."""
         number, forge = NUMBERS[self.value % len(NUMBERS)], self.kind == "forge"
         if path.suffix in (".json", ".copy", ".jsonl"):
             places = list(re.finditer(rb"(?<=[ :\[])\d+", data))
@@ -124,7 +124,7 @@ def _forged_json(name: str, data: bytes) -> bytes:
 
 
 class Target(NamedTuple):
-    """What is fuzzed: how it is made, and how all of it is read."""
+    """A fuzz target: how to make it, read all of it, and check it."""
 
     make: Callable[[Path], None]
     read: Callable[[Path], Any]
@@ -141,14 +141,14 @@ QUERIES = arrays(2, 99)
 
 
 def make_index(codec: glie.Codec) -> Callable[[Path], None]:
-    """Segments, two of them of one shape, a candidate index, pictures, deletions."""
+    """An index with segments (two of one shape), candidate index, pictures and deletions."""
 
     def make(path: Path) -> None:
         index = glie.Index.create(path, codec)
         for seed, count in enumerate((40, 12, 12, 4)):
             pages = glie.Pages(arrays(count, seed), ids=[f"{seed}-{i}" for i in range(count)])
             pictures = [b"picture %d %d" % (seed, i) for i in range(count)] if seed < 3 else None
-            with mock.patch.object(writer, "SEGMENT_BYTES", 1):  # none is joined with another
+            with mock.patch.object(writer, "SEGMENT_BYTES", 1):  # segments are not merged
                 index.add(pages, metadata=[{"n": i} for i in range(count)], images=pictures)
         index.delete(["0-3", "1-4", "2-5", "3-0"])
 
@@ -166,19 +166,19 @@ def read_index(path: Path) -> Any:
 
 
 def check_index(path: Path, readable: bool) -> None:
-    """A check tells what a reader would meet, and a repair leaves all that is whole."""
+    """`examine` must report what a reader would find; `repair` must keep all undamaged pages."""
     try:
         before = glie.Index.examine(path)
     except glie.GlieError:
-        return  # without a manifest, or of another version
-    assert readable or not before.whole, "unreadable, but said to be whole"
+        return  # no manifest, or another version
+    assert readable or not before.whole, "unreadable, but reported as whole"
     try:
         after = glie.Index.repair(path).after
     except glie.GlieError:
-        assert any(damage.loss == "codec" for damage in before.damage), "it cannot be repaired"
+        assert any(damage.loss == "codec" for damage in before.damage), "not repaired"
         return
     assert after.whole, "repaired, but not whole"
-    assert after.pages >= before.pages, "whole pages are lost by a repair"
+    assert after.pages >= before.pages, "the repair lost undamaged pages"
     glie.Index.open(path).search(QUERIES)
 
 
@@ -190,7 +190,7 @@ def read_codec(path: Path) -> Any:
 
 
 class Numbers:
-    """An encoder of words that are numbers."""
+    """An encoder of texts that are numbers."""
 
     name, revision = "numbers", "1"
 
@@ -228,7 +228,9 @@ TARGETS = {
     "index": Target(make_index(glie.Codec(k=3, dtype="int4")), read_index, check_index),
     "plain index": Target(make_index(glie.Codec(k=2)), read_index, check_index),
     "fitted index": Target(make_index(random_codec(16, 0, k=3)), read_index, check_index),
-    "index with words": Target(make_index(glie.Codec(bytes_per_page=120)), read_index, check_index),
+    "index with codewords": Target(
+        make_index(glie.Codec(bytes_per_page=120)), read_index, check_index
+    ),
     "codec": Target(random_codec(16, 1, k=3).save, read_codec),
     "cache": Target(make_cache, read_cache),
 }
@@ -236,7 +238,7 @@ TARGETS = {
 
 @contextlib.contextmanager
 def guarded(seconds: int) -> Iterator[None]:
-    """An input that takes longer, of the processor's time, is a fault."""
+    """Raise TimeoutError if an input takes more CPU time."""
 
     def late(signum: int, frame: FrameType | None) -> None:
         raise TimeoutError(f"no answer after {seconds} s")
@@ -251,7 +253,7 @@ def guarded(seconds: int) -> Iterator[None]:
 
 
 class Fuzzer:
-    """A sound specimen of a target, harmed as often as one likes."""
+    """An undamaged specimen of a target, to be copied and damaged."""
 
     def __init__(self, target: Target, folder: Path) -> None:
         self.target, self.sound, self.copy = target, folder / "sound", folder / "copy"
@@ -261,8 +263,8 @@ class Fuzzer:
         self.answer = target.read(self.sound)
 
     def try_out(self, harm: Harm) -> str:
-        """Harm a copy and read it; returns "refused", "right", or "forged" where it was read all
-        the same. Anything but a right answer or an error of ours leaves here as an exception."""
+        """Damage a copy and read it; returns "refused", "right", or "forged" if a forged file was
+        read. A wrong answer or an error that is not a GlieError raises."""
         shutil.copytree(self.sound, self.copy)
         try:
             forged = harm.do(self.copy)
@@ -279,6 +281,11 @@ class Fuzzer:
             shutil.rmtree(self.copy)
 
 
+def current_name(target: str) -> str:
+    """The name of a target that had another one."""
+    return {"index with words": "index with codewords"}.get(target, target)
+
+
 def limit_memory() -> None:
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
@@ -289,11 +296,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--count", type=int, default=2000, help="inputs, shared by the targets")
-    parser.add_argument("--seed", type=int, default=0, help="of the first; the next is one more")
-    parser.add_argument("--only", choices=TARGETS, help="one of the targets")
+    parser.add_argument(
+        "--count", type=int, default=2000, help="number of inputs, over all targets"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the first input")
+    parser.add_argument("--only", choices=TARGETS, type=current_name, help="one of the targets")
     arguments = parser.parse_args()
-    build.CANDIDATE_PAGES = 30  # so that a small index has one
+    build.CANDIDATE_PAGES = 30  # so that a small index has candidates
     began, total = time.perf_counter(), 0
     names = [arguments.only] if arguments.only else list(TARGETS)
     with tempfile.TemporaryDirectory() as folder:
@@ -309,7 +318,7 @@ def main() -> None:
                 print(f"seed {seed}, {name}, {harm}: {type(error).__name__}: {error}")
                 raise
             total += 1
-    print("| target | inputs | refused | read right | forged, and read |")
+    print("| target | inputs | refused | read right | forged and read |")
     print("| --- | --- | --- | --- | --- |")
     for name, found in outcomes.items():
         parts = [found.total(), found["refused"], found["right"], found["forged"]]

@@ -1,12 +1,11 @@
-"""Fuzz what reads an index, guided by coverage, behind its checksums.
+"""Coverage-guided fuzzing of the readers of an index, without checksums.
 
     python tools/fuzz_format.py [--seconds 600] [--corpus FOLDER]
 
-Someone who forges a file can make its checksum fit, so that checksums are switched off here and any
-content gets as far as it can: libFuzzer (by atheris, the extra `fuzz`) changes one file of a small
-index, and all of the index is read, searched, examined and repaired. Compiled loops check their
-bounds. A crash, a hang, a gigabyte more of memory or an error that is not a GlieError ends the run
-and leaves the input, which `--corpus` repeats.
+A forged file can have a valid checksum. So checksums are switched off here: libFuzzer (by atheris,
+the extra `fuzz`) changes one file of a small index, and all of the index is read, searched,
+examined and repaired. Compiled loops check their bounds. A crash, a hang, a gigabyte more of memory
+or an error that is not a GlieError ends the run and leaves the input, which `--corpus` repeats.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 SECONDS_AN_INPUT, MEGABYTES = 30, 3000
-RUN = "run"  # the second process, in which libFuzzer never returns
+RUN = "run"  # of the second process: libFuzzer does not return
 
 
 def fuzz(folder: Path, options: list[str]) -> None:
-    """Change files of small indexes for ever; makes them, and the corpus, first."""
+    """Make small indexes and the corpus, then fuzz their files without end."""
     import atheris
 
     sys.path.insert(0, str(ROOT))
@@ -50,7 +49,7 @@ def fuzz(folder: Path, options: list[str]) -> None:
     opened = Snapshot.__init__
 
     def opened_afresh(self: Snapshot, folder: Any, manifest: Any, before: Any = None) -> None:
-        opened(self, folder, manifest)  # what is open already is known by its checksum
+        opened(self, folder, manifest)  # segments that are open already are identified by checksum
 
     Snapshot.__init__ = opened_afresh  # type: ignore[method-assign]
     indexes = {name: target for name, target in TARGETS.items() if "index" in name}
@@ -86,7 +85,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seconds", type=int, default=600)
-    parser.add_argument("--corpus", type=Path, help="inputs to begin with, as an earlier run left")
+    parser.add_argument("--corpus", type=Path, help="inputs to begin with, left by an earlier run")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -104,13 +103,13 @@ def main() -> None:
             check=False,
         )
         if done.returncode:
-            sys.exit(f"{done.stderr[-6000:]}\na fault was found; the input is beside here")
+            sys.exit(f"{done.stderr[-6000:]}\na fault was found; the input is in this folder")
         runs = re.findall(r"number_of_executed_units: (\d+)", done.stderr)
         covered = re.findall(r"cov: (\d+)", done.stderr)
         kept = len(list((folder / "corpus").iterdir()))
         print(
-            f"{int(runs[-1]):,} inputs run, no fault found; {covered[0]} branches covered by sound "
-            f"files, {covered[-1]} in the end, by {kept:,} inputs"
+            f"{int(runs[-1]):,} inputs run, no fault found; {covered[0]} branches covered by "
+            f"undamaged files, {covered[-1]} in the end, by {kept:,} inputs"
         )
 
 

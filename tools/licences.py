@@ -1,10 +1,9 @@
-"""The licences of all that glie installs, checked: each must allow commercial use.
+"""Check the licences of all packages that glie installs: each must allow commercial use.
 
     python tools/licences.py [EXTRA ...]
 
-Goes from the requirements in pyproject.toml (of the extra `all`, unless told) to what these
-require, and reads what the installed packages say of themselves. Ends with an error when one says
-nothing, or something that is not on the list below.
+Follows the requirements in pyproject.toml (by default of the extra `all`) and reads the metadata of
+the installed packages. Ends with an error if a licence is missing or not on the list below.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import NamedTuple
 from packaging.requirements import Requirement
 
 PROJECT = Path(__file__).parent.parent / "pyproject.toml"
-# What a licence may be called, by its beginning, in small letters; the longest that fits counts.
+# Beginnings of the names of licences, in lower case.
 ALLOWED = (
     *("mit", "bsd", "apache", "isc", "python software foundation", "psf", "python-2.0", "zlib"),
     *("mpl-2.0", "mozilla public license 2.0", "hpnd", "unlicense", "0bsd", "cc0", "bzip2"),
@@ -30,7 +29,7 @@ ALLOWED = (
     *("modified bsd", "simplified bsd", "the mit", "boost", "bsl-1.0"),
 )
 REFUSED = ("affero", "commercial", "commons clause", "research only")
-# Packages that do not say it in a way that can be read: what their licence file says.
+# Packages whose metadata cannot be read by a program: what their licence file says.
 KNOWN = {
     "atheris": "Apache-2.0",
     "dirtyjson": "MIT",
@@ -54,8 +53,8 @@ class Package(NamedTuple):
 
     @property
     def allowed(self) -> bool:
-        """Of several to choose from, one; of several that all hold, all. In brackets a choice may
-        be no choice, so that all must do."""
+        """Whether one of several alternatives, or all of several licences that apply together, are
+        allowed. With brackets, all must be allowed."""
         text = self.licence.lower()
         choices = [text] if re.search(r"[()].*\b(and|or)\b", text) else re.split(r"\s+or\s+", text)
         return any(
@@ -74,7 +73,7 @@ def normal(name: str) -> str:
 
 
 def licence_of(found: importlib.metadata.Distribution) -> str:
-    """What a package says: an expression, else classifiers, else the first line of a text."""
+    """The licence of a package: its expression, else classifiers, else the first line of text."""
     metadata = found.metadata.json  # a dictionary, with underscores in its keys
     expression = metadata.get("license_expression")
     if expression:
@@ -89,7 +88,7 @@ def licence_of(found: importlib.metadata.Distribution) -> str:
 
 
 def packages(extras: list[str]) -> list[Package]:
-    """All that is installed of what these extras need, in the order of their names."""
+    """The installed packages that these extras need, sorted by name."""
     project = tomllib.loads(PROJECT.read_text())["project"]
     optional = project["optional-dependencies"]
     waiting = [Requirement(line) for line in project["dependencies"]]
@@ -108,7 +107,7 @@ def packages(extras: list[str]) -> list[Package]:
         try:
             distribution = importlib.metadata.distribution(name)
         except importlib.metadata.PackageNotFoundError:
-            continue  # of another platform, or an extra that is not installed here
+            continue  # for another platform, or of an extra that is not installed
         licence = KNOWN.get(name) or licence_of(distribution)
         found[name] = Package(name, distribution.version, licence)
         for extra in asked:
@@ -134,7 +133,7 @@ def main() -> None:
         print(f"| {package.name} | {package.version} | {package.licence or 'unknown'} | {mark} |")
     bad = [package.name for package in found if not package.allowed]
     if bad:
-        sys.exit(f"look at the licences of: {', '.join(bad)}")
+        sys.exit(f"check the licences of: {', '.join(bad)}")
 
 
 if __name__ == "__main__":

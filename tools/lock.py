@@ -1,9 +1,9 @@
-"""Pin what the Makefile installs: constraints.txt, and the same with hashes of the files.
+"""Pin what the Makefile installs: constraints.txt, and the same with file hashes.
 
     python tools/lock.py [--upgrade]        (make lock)
 
-All extras are resolved for all systems by uv, as near to the pins that stand as pyproject.toml
-allows, or afresh with --upgrade. Only wheels count: nothing of what is installed is built.
+uv resolves all extras for all systems. Present pins stay where pyproject.toml allows; --upgrade
+resolves the newest versions. Only wheels count: nothing is built from source.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PLAIN, HASHED = ROOT / "constraints.txt", ROOT / "constraints-hashed.txt"
-BESIDES = ["pip", "hatchling", "editables", "uv"]  # what installs, builds and pins
+BESIDES = ["pip", "hatchling", "editables", "uv"]  # for installing, building and pinning
 HEAD = """\
 # What the commands of the Makefile install: the versions that were tested together.
 # torch: the CPU build is enough; a CUDA build of the same version works as well.
@@ -33,7 +33,7 @@ PIN = re.compile(r"[\w.-]+==[^\\]+")
 
 
 class Lock(dict[str, list[str]]):
-    """Pins, with the hashes of the files of each."""
+    """Pins, with the hashes of their files."""
 
     @classmethod
     def read(cls, text: str) -> Lock:

@@ -1,10 +1,11 @@
-"""What an index takes on disk, everything in its folder divided by its pages.
+"""Bytes a page on disk: everything in the folder of an index, divided by its pages.
 
     python tools/on_disk.py DATASET... [--bytes-per-page 260,520] [--cache DIR]
 
-Each set is stored by `Codec(bytes_per_page=...)` with the shipped codebook and with one of its own
-pages ("adapted"); measured, and projected to 10,000 and 1,000,000 pages: what the folder holds once
-counts once, and from 20,000 pages on PQ codes of the stored vectors come on top.
+Each set is stored by `Codec(bytes_per_page=...)`, with the shipped codebook and with one fitted on
+its own pages ("adapted"). Sizes are measured, and projected to 10,000 and 1,000,000 pages: files
+that are stored once are counted once, and from 20,000 pages on the PQ codes of the candidate index
+are added.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ SIZES = 10_000, 1_000_000
 
 
 def stored(encoded: Encoded, codec: Codec) -> IndexInfo:
-    """The set in an index, which is then removed."""
+    """Facts of an index of the set, which is made in a temporary folder."""
     with tempfile.TemporaryDirectory() as folder:
         index = Index.create(Path(folder) / "index", codec, encoder=encoded.encoder)
         index.add(encoded.pages())
@@ -33,7 +34,7 @@ def stored(encoded: Encoded, codec: Codec) -> IndexInfo:
 
 
 def projected(info: IndexInfo, pages: int) -> float:
-    """Bytes a page at another number of pages."""
+    """Bytes a page if there were so many pages."""
     pq_codes = info.k * (2 + PARTS) if pages >= CANDIDATE_PAGES else 0
     return info.lean_bytes / info.pages + info.codec_bytes / pages + pq_codes
 
@@ -44,7 +45,7 @@ def main() -> None:
     )
     parser.add_argument("datasets", nargs="+")
     parser.add_argument("--bytes-per-page", default="260,520,1040,2080,4160")
-    parser.add_argument("--cache", type=Path, help="where vectors are kept")
+    parser.add_argument("--cache", type=Path, help="folder that caches encoded vectors")
     arguments = parser.parse_args()
     sets = encode_sets([load(path) for path in arguments.datasets], None, arguments.cache)
     print("| set | budget | codebook | bytes a page | at 10,000 pages | at 1,000,000 |")

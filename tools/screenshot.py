@@ -1,5 +1,5 @@
-"""Make the pictures of the page of `glie serve` in the documentation, with the steps that the tests
-in a browser take, on the sample documents.
+"""Make the screenshots of `glie serve` in the documentation, with the sample documents and the
+steps of the browser tests.
 
     python tools/screenshot.py [--index build/samples.glie] [--to docs]
 
@@ -33,7 +33,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with served(arguments.index, read_only=True) as address, chromium() as browser:
         page = open_page(browser, address, size=SIZE)
-        ask(page, "seals")  # until all is loaded
+        ask(page, "seals")  # loads the encoder
         ask(page, QUESTION)
         keep(page, arguments.to / "search.png")
         open_hit(page)
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def keep(page: Page, path: Path) -> None:
-    """A picture of the window, once it has come to rest, in few bytes."""
+    """Save a screenshot of the page once it is idle, with 256 colours."""
     page.wait_for_load_state("networkidle")
     page.wait_for_timeout(1000)
     picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")

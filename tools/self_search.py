@@ -1,9 +1,8 @@
-"""Does each page find itself? A check on real page vectors for which there are no questions.
+"""Check that pages find themselves: a test on real page vectors that come without questions.
 
     python tools/self_search.py PAGES.npz [--k 1,2,4,8,16,32,64] [--vectors 20]
 
-PAGES.npz holds one (n, D) array a page. Every page is asked for with some of its own vectors, drawn
-at random.
+PAGES.npz holds one (n, D) array a page. The query of a page is a random sample of its vectors.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A long run: searches, additions, deletions and compactions without end.
+"""A long run of searches, additions, deletions and compactions.
 
     python tools/soak.py [--seconds 3600] [--seed 0]
 
-Memory and open files must stay flat, and now and then the index must answer exactly as a fresh one
-made of the same pages. A line a minute says how it goes.
+Memory and open files must stay flat. At regular intervals the index must give exactly the answers
+of a new index of the same pages. A line of progress is printed every minute.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ import glie
 
 MOST_PAGES = 200
 CHANGES_A_ROUND = 40
-WARM_UP = 4  # rounds, after which everything has been loaded and compiled
-MOST_GROWTH = 48 << 20  # bytes of memory: what an allocator keeps moves by some megabytes
+WARM_UP = 4  # rounds, after which everything is loaded and compiled
+MOST_GROWTH = 48 << 20  # bytes of memory: the allocator's reserve varies by some megabytes
 QUERIES = [Page(seed, False).vectors for seed in range(201, 209)]
 
 
 class Use(NamedTuple):
-    """What the process holds."""
+    """Memory and open files of the process."""
 
     memory: int
     files: int
@@ -44,12 +44,12 @@ class Use(NamedTuple):
 
 
 class Soaked(NamedTuple):
-    """What a run was."""
+    """The result of a run."""
 
     rounds: int
     changes: int
     searches: int
-    compared: int  # answers, with those of a fresh index
+    compared: int  # answers compared with those of a new index
     first: Use  # after the warm-up
     last: Use
     seconds: float
@@ -63,7 +63,7 @@ class Soaked(NamedTuple):
         before, after = self.first.memory / 2**20, self.last.memory / 2**20
         return (
             f"{self.seconds:,.0f} s, {self.changes:,} changes, {self.searches:,} searches, "
-            f"{self.compared:,} answers compared with a fresh index; memory {before:,.0f} MiB "
+            f"{self.compared:,} answers compared with a new index; memory {before:,.0f} MiB "
             f"after the warm-up, {after:,.0f} now; open files {self.first.files}, "
             f"{self.last.files} now"
         )
@@ -72,7 +72,7 @@ class Soaked(NamedTuple):
 def soak(
     folder: Path, seconds: float, seed: int, progress: Callable[[str], None] = lambda said: None
 ) -> Soaked:
-    """Run for so long, and at least two rounds beyond the warm-up."""
+    """Run for so many seconds, and at least two rounds after the warm-up."""
     index, model = glie.Index.create(folder / "long.glie", glie.Codec(k=K)), Model()
     began = said = time.monotonic()
     rounds = changed = searched = compared = 0
@@ -105,13 +105,13 @@ def soak(
 
 
 def compacted(index: glie.Index) -> Use:
-    """What the process holds with one segment open: how many there are goes up and down."""
+    """Compact the index, then measure: the number of open segments varies otherwise."""
     index.compact()
     return Use.now()
 
 
 def compare(path: Path, index: glie.Index, model: Model) -> int:
-    """Exactly the answers of an index that was made at once; returns how many."""
+    """Compare all answers with those of a new index; returns their number."""
     fresh = glie.Index.create(path, glie.Codec(k=K))
     Change("add", model).make(fresh)
     for one, other in zip(

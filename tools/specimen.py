@@ -1,9 +1,10 @@
-"""Write the small indexes that tests keep of every format.
+"""Write the small indexes of every format version that the tests open.
 
     python tools/specimen.py tests/data/formats
 
-Run once for a format, by the version that brings it: what is there already is left alone. Beside
-each index stands what it must answer. Those with a date were written by the code of that date.
+Run it once for each new format, with the version of glie that introduces it: existing indexes are
+left alone. A JSON file beside each index has the answers that it must give. Indexes with a date in
+their name were written by the code of that date.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import glie
 from glie.candidates import build
 from glie.codec.readout.codebook import fit_codebook
 
-DIM, WORDY_DIM, PAGES = 8, 16, 34
+DIM, CODEWORD_DIM, PAGES = 8, 16, 34
 
 
 class Specimen(NamedTuple):
@@ -35,32 +36,31 @@ class Specimen(NamedTuple):
     has_candidates: bool = False
 
 
-def wordy_codec() -> glie.Codec:
-    """Words as `glie index` makes them, of a codebook that is small enough to be kept."""
-    rest = np.random.default_rng(0).normal(0, 0.2, (400, WORDY_DIM)).astype(np.float32)
+def codeword_codec() -> glie.Codec:
+    """A codec with codewords, as `glie index` makes it, and a codebook of a few kilobytes."""
+    rest = np.random.default_rng(0).normal(0, 0.2, (400, CODEWORD_DIM)).astype(np.float32)
     return glie.Codec(bytes_per_page=100, codebook=fit_codebook(rest, 96))
 
 
+# by the name of their folder, some of which are older than our terms
 SPECIMENS = {
     "manifest-1-bf16": Specimen(lambda: glie.Codec(k=2)),
     "manifest-1-int4": Specimen(lambda: glie.Codec(k=3, dtype="int4")),
     "manifest-1-fitted": Specimen(lambda: random_codec(DIM, 0, k=2)),
-    "manifest-1-words": Specimen(wordy_codec, WORDY_DIM, vectors=60),
+    "manifest-1-words": Specimen(codeword_codec, CODEWORD_DIM, vectors=60),
     "manifest-1-marked": Specimen(lambda: glie.Codec(k=2)),  # pictures and tombstones of version 2
-    "manifest-2-candidate index": Specimen(
-        lambda: glie.Codec(k=2, dtype="int2"), has_candidates=True
-    ),
+    "manifest-2-finder": Specimen(lambda: glie.Codec(k=2, dtype="int2"), has_candidates=True),
 }
 
 
 def queries(dim: int) -> list[Any]:
-    """What the specimens are asked; the same for ever."""
+    """The query that all specimens answer; it never changes."""
     rows = np.cos(np.arange(3 * dim).reshape(3, dim) ** 1.5)
     return [rows[:2] / np.linalg.norm(rows[:2], axis=1, keepdims=True)]
 
 
 def answers(index: glie.Index, shortlist: int | None = None) -> dict[str, Any]:
-    """All that an index tells."""
+    """Records, pictures and hits of an index."""
     assert index.dim is not None
     hits = index.search(queries(index.dim), top=PAGES, exact=True, shortlist=shortlist)[0]
     pictures = [index.image(name) for name in index.ids]

@@ -1,10 +1,10 @@
-"""One writer and many readers at once, in threads and in processes: every answer is compared.
+"""One writer and many concurrent readers, in threads and processes; every answer is checked.
 
     python tools/stress.py [--seconds 60] [--seed 0]
 
-The writer adds, replaces, deletes and compacts. Readers have an index of their own, which they
-refresh or open again, or share the writer's. Whatever they are told must be the state of one
-commit: the ids, metadata and scores that a plain model has for it.
+The writer adds, replaces, deletes and compacts. Readers refresh or reopen their own index, or share
+that of the writer. Every answer must be that of one commit: the ids, metadata and scores that a
+plain model has for it.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ import glie
 from glie.kernels.quantize import Packed
 
 MOST_PAGES = 40
-FEWEST = 5  # changes and answers of each, however short the time
+FEWEST = 5  # changes, and answers of each reader, however short the run
 QUERIES = [Page(seed, False).vectors for seed in (101, 102, 103)]
 
 
 class Answer(NamedTuple):
-    """What a reader was told."""
+    """The answer to one search of a reader."""
 
-    generation: int | None  # of the commit; None: any, where another thread commits meanwhile
+    generation: int | None  # of the commit; None: any, if another thread commits meanwhile
     query: int
     ids: list[str]
     scores: list[float]
@@ -51,7 +51,7 @@ def ask(index: glie.Index, query: int, generation: int | None) -> Answer:
 
 
 def answers(path: Path, seconds: float, seed: int) -> Iterator[Answer]:
-    """What a reader of its own is told in so many seconds."""
+    """Answers to a reader with its own index, for so many seconds."""
     rng, index = np.random.default_rng(seed), glie.Index.open(path)
     end, given = time.monotonic() + seconds, 0
     while time.monotonic() < end or given < FEWEST:
@@ -63,13 +63,13 @@ def answers(path: Path, seconds: float, seed: int) -> Iterator[Answer]:
         yield ask(index, int(rng.integers(len(QUERIES))), index._state.manifest.generation)
 
 
-class Told:
-    """The states that were committed, and what each must answer."""
+class Commits:
+    """The states that were committed, and the answers that each must give."""
 
     def __init__(self) -> None:
         self.models: dict[int, Model] = {}
 
-    @functools.cache  # noqa: B019 (it lives as long as the run)
+    @functools.cache  # noqa: B019 (one object a run)
     def expected(self, generation: int, query: int) -> dict[str, float]:
         model = self.models[generation]
         if not model:
@@ -99,10 +99,10 @@ class Told:
         return ordered and bool(np.allclose(answer.scores, wanted, rtol=1e-4, atol=1e-6))
 
 
-def write(index: glie.Index, told: Told, seconds: float, seed: int) -> int:
-    """Change the index for so long, and note what each commit holds; returns how many."""
+def write(index: glie.Index, commits: Commits, seconds: float, seed: int) -> int:
+    """Change the index for so many seconds and record each commit; returns their number."""
     model, end, made = Model(), time.monotonic() + seconds, 0
-    told.models[index._state.manifest.generation] = {}
+    commits.models[index._state.manifest.generation] = {}
     run, sequence = seed, changes(seed, {})
     while time.monotonic() < end or made < FEWEST:
         change = next(sequence)
@@ -113,17 +113,17 @@ def write(index: glie.Index, told: Told, seconds: float, seed: int) -> int:
             change = Change("delete", gone=tuple(list(model)[: MOST_PAGES // 2]))
             sequence = changes(run, change.model(model))
         model = change.model(model)
-        # before it is made: a reader may be faster than this thread's next line
-        told.models[index._state.manifest.generation + 1] = model
+        # before the change: a reader may see it before this thread's next line
+        commits.models[index._state.manifest.generation + 1] = model
         change.make(index)
-        told.models[index._state.manifest.generation] = model
+        commits.models[index._state.manifest.generation] = model
         made += 1
     return made
 
 
 def stress(folder: Path, seconds: float, seed: int, readers: int = 2) -> tuple[int, int]:
-    """Returns how many changes were made and how many answers compared."""
-    path, told, said = folder / "shared.glie", Told(), list[Answer]()
+    """Run writer and readers; returns the numbers of changes and of answers compared."""
+    path, commits, said = folder / "shared.glie", Commits(), list[Answer]()
     index, faults = glie.Index.create(path, glie.Codec(k=K)), list[BaseException]()
 
     def guarded(answers: Iterator[Answer]) -> None:
@@ -150,7 +150,7 @@ def stress(folder: Path, seconds: float, seed: int, readers: int = 2) -> tuple[i
     ]
     for thread in threads:
         thread.start()
-    made = write(index, told, seconds, seed)
+    made = write(index, commits, seconds, seed)
     for thread in threads:
         thread.join()
     for other in others:
@@ -160,7 +160,7 @@ def stress(folder: Path, seconds: float, seed: int, readers: int = 2) -> tuple[i
     if faults:
         raise faults[0]
     for answer in said:
-        told.check(answer)
+        commits.check(answer)
     index.verify()
     return made, len(said)
 

@@ -1,4 +1,4 @@
-"""Try an installed wheel where nothing else is installed: what it holds, and what the base can do.
+"""Test an installed wheel in an empty environment: its files, and what the base install can do.
 
 python -P tools/try_wheel.py WHEEL        (make wheel)
 """
@@ -24,7 +24,7 @@ GENERATED = {".pyc", ".nbi", ".nbc"}
 
 
 def holds_all(wheel: Path) -> int:
-    """Every file of the package, and nothing besides."""
+    """Check that the wheel has every file of the package and no other; returns their number."""
     there = {str(path.relative_to(SOURCE)) for path in SOURCE.rglob("*") if path.is_file()}
     there = {name for name in there if Path(name).suffix not in GENERATED}
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
@@ -40,7 +40,7 @@ def command(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 def works(folder: Path) -> None:
-    """Compress, store, search, check, from Python and on the command line."""
+    """Compress, store, search and verify, from Python and on the command line."""
     rng = np.random.default_rng(0)
     arrays = [rng.normal(size=(40, 128)) for _ in range(12)]
     pages = glie.Pages(arrays, ids=[f"{i}.pdf#1" for i in range(12)], normalize=True)

@@ -1,11 +1,11 @@
-"""What a fit is worth on sets that it has not seen: the table in docs/results.md.
+"""Measure fitted codecs on sets that they were not fitted on: the table in docs/results.md.
 
     python tools/zero_shot.py SET SET SET [--k 2,4,8,16] [--seeds 0,1,2] [--rest] [--each-k]
                               [--no-queries] [--recipe paper --epochs N] [--cache DIR]
 
 A codec is fitted on each set in turn (with --rest: on all sets but one) and measured on the
 others. Prints nDCG@5 of every fit, then means over fits with the standard error over seeds. With
---each-k there is a codec a budget, instead of one for all of them.
+--each-k, each budget has its own codec; by default one codec serves all budgets.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from glie.pages import Pages
 
 
 class Measured:
-    """A set, with its free codes."""
+    """A set with the codes of normalised k-means."""
 
     def __init__(self, encoded: Encoded, budgets: list[int]) -> None:
         self.encoded, self.pages = encoded, encoded.pages()
@@ -37,7 +37,7 @@ class Measured:
         self.free = {k: self._ndcg(codes) for k, codes in self.codes.items()}
 
     def scores(self, codec: glie.Codec, k: int) -> tuple[float, float, float]:
-        """nDCG@5 of the free code, of a codec's code alone, and with the shortlist regenerated."""
+        """nDCG@5 of normalised k-means, of the refined code, and with the shortlist reranked."""
         full, free = codec.at(k), self.codes[k]
         single = self._ndcg(full.single_stage.code(self.pages, free))
         regenerate = full.regenerate if full.decoder else None
@@ -75,7 +75,7 @@ def main() -> None:
     found: dict[tuple[int, int], list[tuple[float, float, float]]] = {}
     own: dict[tuple[int, int], list[tuple[float, float, float]]] = {}
     for seed in seeds:
-        for turn, one in enumerate(sets):
+        for number, one in enumerate(sets):
             others = [other for other in sets if other is not one]
             source, targets = (others, [one]) if arguments.rest else ([one], others)
             name = "+".join(s.encoded.name for s in source)
@@ -94,7 +94,7 @@ def main() -> None:
                 assert codec.fitted is not None
                 notes = codec.fitted.notes
                 print(
-                    f"{turn + 1} of {len(sets)}, seed {seed}: {notes['steps']} steps of "
+                    f"{number + 1} of {len(sets)}, seed {seed}: {notes['steps']} steps of "
                     f"{1000 * notes['step_seconds']:.0f} ms, {notes['seconds']:.0f} s in all",
                     file=sys.stderr,
                     flush=True,
@@ -111,7 +111,7 @@ def main() -> None:
                             f"| {name} | {seed} | {target.encoded.name} | {k} | {shown} |",
                             flush=True,
                         )
-    for title, results in (("unseen sets", found), ("questions held out of the fit", own)):
+    for title, results in (("unseen sets", found), ("held-out questions of the fit", own)):
         print(f"\nmeans, {title}:\n\n| k | normalised | stage 1 | gain | full | gain |")
         print("| --- | --- | --- | --- | --- | --- |")
         for k in budgets:
@@ -119,7 +119,7 @@ def main() -> None:
 
 
 def print_means(k: int, by_seed: list[np.ndarray]) -> None:
-    """One line: means over seeds, and gains with their standard error."""
+    """Print a row: means over seeds, and gains with their standard error."""
     free, single, full = np.mean(by_seed, axis=0)
 
     def gain(upper: int, lower: int) -> str:

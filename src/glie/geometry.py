@@ -1,12 +1,12 @@
-"""The geometry of pages: the norms of their vectors and their intrinsic dimension, with controls.
+"""The geometry of pages: norms of their vectors and intrinsic dimension, with controls.
 
 pages = glie.Pages(arrays, ids=ids)
 for corpus in glie.geometry.measure({"mine": zip(pages.ids, pages)}):
     print(corpus)
 
-`twonn` estimates the dimension of the surface that a page's vectors lie near from the two nearest
-neighbours of each vector. Two controls say how the number is to be read: `gaussian_control` has
-the page's own covariance and no other structure, `uniform_control` has no structure at all.
+`twonn` estimates the intrinsic dimension of a page's vectors from the two nearest neighbours of
+each vector. Two controls put the number into context: `gaussian_control` has the page's covariance
+and no other structure, `uniform_control` has no structure.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from glie.progress import OnProgress, Progress, ignore
 Points = npt.NDArray[np.float64]
 Seed = int | Sequence[int] | np.random.Generator
 
-DISCARDED = 0.1  # the largest neighbour ratios, which the fit leaves out, as Facco et al. do
-FEWEST_VECTORS = 20  # an estimate from n vectors is off by about a part in sqrt(n)
-MOST_PAGES = 200  # measured a corpus, unless asked for more
-ROWS_AT_ONCE = 512
+DISCARDED = 0.1  # share of the largest neighbour ratios that the fit ignores, as in Facco et al.
+FEWEST_VECTORS = 20  # the relative error of an estimate from n vectors is about 1 / sqrt(n)
+MOST_PAGES = 200  # measured in each corpus by default
+ROWS_AT_ONCE = 512  # in a block of distances
 
 
 def norms(vectors: Any) -> Points:
@@ -41,10 +41,10 @@ def norms(vectors: Any) -> Points:
 def twonn(vectors: Any) -> float:
     """The intrinsic dimension of a set of vectors by TwoNN (Facco et al., 2017).
 
-    The ratio of the distances to a vector's second and first neighbour follows 1 - ratio**-d. So
-    -log(1 - rank / n) rises with log(ratio) by d: the slope of a least-squares line through the
-    origin, without the largest tenth of the ratios. A vector that occurs several times counts
-    once. NaN where fewer than 20 distinct vectors, or all at one distance, leave nothing to fit.
+    The ratio of the distances to the second and the first neighbour has the distribution function
+    1 - ratio**-d. So d is the slope of -log(1 - rank / n) over log(ratio): a least-squares line
+    through the origin, without the largest tenth of the ratios. Equal vectors count once. NaN if
+    there are fewer than 20 distinct vectors, or all distances are equal.
     """
     points = _distinct(_points(vectors))
     if len(points) < FEWEST_VECTORS:
@@ -58,12 +58,11 @@ def twonn(vectors: Any) -> float:
 
 
 def gaussian_control(vectors: Any, seed: Seed = 0) -> Points:
-    """As many vectors, drawn from a Gaussian with the same mean and covariance: the same spread
-    in every direction, and no curvature."""
+    """As many vectors from a Gaussian with the same mean and covariance."""
     points = _points(vectors)
     mean, count = points.mean(axis=0), len(points)
     centred, drawn = points - mean, np.empty_like(points)
-    # mixing the centred rows by Gaussian weights gives their covariance, with none to factorise
+    # Gaussian mixtures of the centred rows have their covariance, without a factorisation
     rng = np.random.default_rng(seed)
     for first in range(0, count, ROWS_AT_ONCE):
         block = drawn[first : first + ROWS_AT_ONCE]
@@ -72,12 +71,12 @@ def gaussian_control(vectors: Any, seed: Seed = 0) -> Points:
 
 
 def uniform_control(vectors: Any, seed: Seed = 0) -> Points:
-    """As many vectors of as many numbers, uniform in the unit cube."""
+    """As many vectors of the same dimension, uniform in the unit cube."""
     return np.random.default_rng(seed).uniform(size=_points(vectors).shape)
 
 
 class Spread(NamedTuple):
-    """The middle and the ends of some values; NaN where there are none."""
+    """Median, minimum and maximum of some values; NaN if there are none."""
 
     median: float
     low: float
@@ -93,13 +92,13 @@ class Spread(NamedTuple):
 
 @dataclass(frozen=True)
 class PageGeometry:
-    """The measurements of one page; a dimension is NaN where it cannot be estimated."""
+    """The measurements of one page; a dimension is NaN if it cannot be estimated."""
 
     id: str
     vectors: int
     dim: int
-    zeros: int  # vectors of length zero: padding, left out of the estimates
-    duplicates: int  # vectors that repeat another one: counted once
+    zeros: int  # vectors of length zero: padding, ignored by the estimates
+    duplicates: int  # vectors equal to another one: counted once
     norm: Spread
     twonn: float
     gaussian: float  # TwoNN of the two controls
@@ -108,7 +107,7 @@ class PageGeometry:
 
 @dataclass(frozen=True)
 class CorpusGeometry:
-    """The measurements of the pages of a corpus, or of those drawn from it."""
+    """The measurements of the pages of a corpus, or of a sample."""
 
     name: str
     found: int  # pages of the corpus
@@ -121,12 +120,12 @@ class CorpusGeometry:
 
     @property
     def dims(self) -> tuple[int, ...]:
-        """D; more than one where pages differ."""
+        """D; several values if pages differ."""
         return tuple(sorted({page.dim for page in self.pages}))
 
     @property
     def norm(self) -> Spread:
-        """The median page's median norm, and the smallest and largest norm of all."""
+        """The median of the pages' median norms, and the smallest and largest norm of all."""
         return Spread(
             Spread.of(page.norm.median for page in self.pages).median,
             Spread.of(page.norm.low for page in self.pages).low,
@@ -147,11 +146,11 @@ class CorpusGeometry:
 
     @property
     def not_estimated(self) -> int:
-        """Pages without an estimate, which the medians leave out."""
+        """Number of pages without an estimate; the medians ignore them."""
         return sum(math.isnan(page.twonn) for page in self.pages)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON, which has no NaN: None instead."""
+        """As JSON, with None for NaN."""
         spreads = ("vectors", "norm", "twonn", "gaussian", "uniform")
         pages = [asdict(page) | {"norm": page.norm._asdict()} for page in self.pages]
         summary: dict[str, Any] = {
@@ -166,7 +165,7 @@ class CorpusGeometry:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The reverse."""
+        """Read what `to_dict` returned."""
         pages = [
             PageGeometry(**_with_nan(page) | {"norm": Spread(**_with_nan(page["norm"]))})
             for page in values["each"]
@@ -190,8 +189,8 @@ def measure(
 ) -> list[CorpusGeometry]:
     """Measure the pages of each corpus: an iterable of page ids and (n, D) arrays.
 
-    Of a corpus with more than `most_pages`, that many are drawn at random. A page's controls
-    depend on the page, its id and the seed, not on what else is measured.
+    From a corpus with more than `most_pages` pages, so many are drawn at random. A page's controls
+    depend on the page, its id and the seed only.
     """
     for what, value, least in (("seed", seed, 0), ("pages a corpus", most_pages, 1)):
         if not isinstance(value, int) or value < least:
@@ -236,15 +235,15 @@ def measure_page(page_id: str, vectors: Any, seed: int = 0) -> PageGeometry:
 
 
 def overall(corpora: Sequence[CorpusGeometry]) -> CorpusGeometry:
-    """All measured pages as one corpus, each page counting the same."""
+    """All measured pages as one corpus."""
     pages = (page for corpus in corpora for page in corpus.pages)
     return CorpusGeometry("all", sum(corpus.found for corpus in corpora), tuple(pages))
 
 
 def checked_vectors(vectors: Any, what: str) -> npt.NDArray[Any]:
-    """An (n, D) array of finite numbers, of any norm, or an error that names it."""
+    """An (n, D) array of finite numbers, with vectors of any norm; errors name `what`."""
     block = checked_block(vectors, what)
-    with np.errstate(over="ignore"):  # as for Pages, what float32 cannot hold is not finite
+    with np.errstate(over="ignore"):  # as in Pages: infinite in float32
         bad = np.flatnonzero(~np.isfinite(block.astype(np.float32)).all(axis=1))
     if bad.size:
         raise VectorError(f"{what}, row {bad[0]}: not finite (NaN or infinity)")
@@ -256,9 +255,9 @@ def _points(vectors: Any, what: str = "vectors") -> Points:
 
 
 def _distinct(points: Points) -> Points:
-    """Each vector once, centred and scaled, which changes no ratio of distances and saves digits.
+    """Each vector once, centred and scaled for precision: ratios of distances do not change.
 
-    Vectors are the same if they are in float32, the finest that encoders give.
+    Vectors are equal if they are equal in float32, the highest precision of encoders.
     """
     if not len(points):
         return points
@@ -270,32 +269,32 @@ def _distinct(points: Points) -> Points:
 
 
 def _two_nearest(points: Points) -> tuple[Points, Points]:
-    """Each point's distances to its first and its second neighbour.
+    """The distances of each point to its first and second neighbour.
 
-    A matrix product finds the neighbours; their distances are then taken by differences, because
-    |x|² + |y|² - 2<x, y> loses the digits of small ones.
+    A matrix product finds the neighbours. Their distances are computed from differences, because
+    |x|² + |y|² - 2<x, y> loses precision for small distances.
     """
     squares = np.einsum("ij,ij->i", points, points)
     distances = np.empty((2, len(points)))
     for start in range(0, len(points), ROWS_AT_ONCE):
         block = points[start : start + ROWS_AT_ONCE]
         rows = np.arange(len(block))
-        apart = squares - 2 * (block @ points.T)  # |x|² is the same along a row
+        apart = squares - 2 * (block @ points.T)  # without |x|², which is constant in a row
         apart[rows, start + rows] = np.inf
         for neighbour in distances:
             nearest = apart.argmin(axis=1)
             neighbour[start + rows] = np.linalg.norm(block - points[nearest], axis=1)
             apart[rows, nearest] = np.inf
-    distances.sort(axis=0)  # rounding can swap two that are all but equal
+    distances.sort(axis=0)  # rounding can swap two nearly equal distances
     return distances[0], distances[1]
 
 
 def drawn_from(
     pages: Iterable[tuple[str, Any]], most: int, rng: np.random.Generator
 ) -> tuple[int, list[tuple[str, Any]]]:
-    """How many pages there are, and `most` of them, all equally likely, in their order.
+    """The number of pages, and `most` of them drawn at random, in their order.
 
-    No more than those are held at a time (reservoir sampling).
+    Only these are in memory (reservoir sampling).
     """
     kept: dict[int, tuple[int, tuple[str, Any]]] = {}
     found = 0

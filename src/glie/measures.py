@@ -1,4 +1,4 @@
-"""Measures of rankings, by ir-measures."""
+"""Measures of rankings: nDCG and recall, by ir-measures."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy.typing as npt
 
 from glie.errors import MissingExtraError
 
-DEPTH = 5  # pages of a ranking that nDCG@5 judges
+DEPTH = 5  # pages of a ranking that nDCG@5 needs
 Judgements = Mapping[str, Mapping[str, int]]  # grades, by query and page
 Rankings = Mapping[str, Sequence[str]]  # pages, best first, by query
 
-# what is reported, and what ir-measures calls it
+# our names, and those of ir-measures
 MEASURES = {
     "ndcg_at_5": "nDCG@5",
     "ndcg_at_10": "nDCG@10",
@@ -25,7 +25,7 @@ MEASURES = {
 
 
 class Judged(Protocol):
-    """A set of questions whose answers are known."""
+    """A set of questions with known answers."""
 
     @property
     def page_ids(self) -> Sequence[str]: ...
@@ -38,7 +38,7 @@ class Judged(Protocol):
 
 
 def ndcg_at_5(dataset: Judged, found: Sequence[npt.NDArray[np.int64]]) -> float:
-    """Mean nDCG@5 of the rows of pages found for each query, best first, in the set's order."""
+    """Mean nDCG@5 of rankings: rows of pages for each query of the set, best first."""
     pages = dataset.page_ids
     rankings = {
         query: [pages[row] for row in rows]
@@ -50,12 +50,12 @@ def ndcg_at_5(dataset: Judged, found: Sequence[npt.NDArray[np.int64]]) -> float:
 def each_measure(
     relevant: Judgements, rankings: Rankings, measures: Sequence[str] = tuple(MEASURES)
 ) -> dict[str, npt.NDArray[np.float64]]:
-    """Of every query, in the order of the rankings, each of some measures."""
+    """The measures of every query, in the order of the rankings."""
     try:
         import ir_measures
     except ImportError:
         raise MissingExtraError("measuring retrieval", "evaluate") from None
-    # ranks, not scores: the measure must see our order, ties included
+    # ranks instead of scores, so that ties keep our order
     run = {
         query: {page: float(-rank) for rank, page in enumerate(ranking)}
         for query, ranking in rankings.items()
@@ -65,7 +65,7 @@ def each_measure(
     judged = {query: dict(relevant[query]) for query in rankings}
     for measured in ir_measures.iter_calc(list(asked), judged, run):
         found[asked[measured.measure]][measured.query_id] = float(measured.value)
-    # a query with nothing found is not in the output, and has scored nothing
+    # a query without results is missing in the output and scores 0
     return {
         name: np.array([values.get(query, 0.0) for query in rankings])
         for name, values in found.items()

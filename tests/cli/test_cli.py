@@ -19,8 +19,9 @@ from glie.candidates import build
 from glie.cli import main
 from tests.conftest import make_arrays
 from tests.documents.test_documents import bad_files, make_pdf, picture
-from tests.evaluation.test_evaluation import PAGES, QUESTIONS, write_set
-from tests.test_geometry import bad_npz_files, wound
+from tests.evaluation.sets import PAGES, QUESTIONS, write_set
+from tests.evaluation.test_vectors import bad_npz_files
+from tests.test_geometry import wound
 
 
 class Done(NamedTuple):
@@ -523,7 +524,7 @@ def test_evaluate_at_equal_bytes(run: Run, documents: Path) -> None:
         (["--methods", "best"], "'best' is unknown; expected all, or some of: raw-kmeans"),
         (["--methods", "glie"], "glie need a fitted codec; give --codec FOLDER or --fit-on"),
         (["--more", "all,x"], "'all' is unknown; expected all, or some of shortlist, capacity"),
-        (["--methods", "plaid"], "plaid need sets to find centroids on; give --fit-on DATASET"),
+        (["--methods", "plaid"], "plaid need sets to fit centroids on; give --fit-on DATASET"),
         (["--bytes-per-page", "520"], "--k and --bytes-per-page: give one of them"),
         (["--seeds", "a"], "--seeds: expected numbers like"),
         (["--trec"], "name a folder with --to"),

@@ -9,106 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 import glie
-from glie.evaluation import Dataset, Encoded, encode, encoding, joined, load, read_corpora
-from glie.evaluation.encoded import Half
-from glie.identity import EncoderId
+from glie.evaluation import Dataset, Encoded, encode, load, read_corpora
 from glie.progress import Progress
 from glie.storage import json_digest
-from tests.conftest import Floats, unit
-from tests.documents.test_documents import picture
+from tests.conftest import Floats
+from tests.evaluation.counting import COUNT, Counting, Seeing, make_set, only_folder, same
 from tests.evaluation.test_datasets import png
-from tests.evaluation.test_evaluation import write_set
-
-COUNT = 150  # pages: two full shards, and one of 22
-
-
-class Counting:
-    """Random vectors that depend on the text alone; counts what it is asked for."""
-
-    name = "counting"
-    revision = "1"
-
-    def __init__(self, dim: int = 8, stop_at: int | None = None) -> None:
-        self.pages: list[Any] = []
-        self.questions: list[str] = []
-        self.dim, self.stop_at = dim, stop_at
-
-    def encode_pages(self, pages: Sequence[Any]) -> list[Floats]:
-        if self.stop_at is not None and len(self.pages) + len(pages) > self.stop_at:
-            raise KeyboardInterrupt
-        self.pages += pages
-        return [self._vectors(text) for text in pages]
-
-    def encode_queries(self, texts: Sequence[str]) -> list[Floats]:
-        self.questions += texts
-        return [self._vectors(text) for text in texts]
-
-    def _vectors(self, text: str) -> Floats:
-        rng = np.random.default_rng(list(text.encode()))
-        return unit(rng.normal(size=(1 + len(text) % 5, self.dim)))
-
-
-class Seeing(Counting):
-    """Looks at pages: one vector, the colour of a corner."""
-
-    reads = "image"
-
-    def encode_pages(self, pages: Sequence[Any]) -> list[Floats]:
-        self.pages += pages
-        return [unit(np.array([page.getpixel((0, 0))]) + 1.0) for page in pages]
-
-    def encode_queries(self, texts: Sequence[str]) -> list[Floats]:
-        return [unit(np.ones((1, 3))) for _ in texts]
-
-
-def make_set(**changes: Any) -> Dataset:
-    dataset = Dataset(
-        "my set/a",
-        {f"p{i}": f"page {'x' * (i % 7)} {i}" for i in range(COUNT)},
-        {"q1": "one?", "q2": "two?"},
-        {"q2": {"p3": 2, "p140": 1}, "q1": {"p1": 1, "gone": 1}},
-        warnings=("1 page without text or image left out: gone",),
-    )
-    return dataset._replace(**changes)
-
-
-def same(one: glie.Pages, other: glie.Pages) -> bool:
-    return one.ids == other.ids and np.array_equal(one.vectors, other.vectors)
-
-
-def only_folder(cache: Path) -> Path:
-    (folder,) = cache.iterdir()
-    return folder
-
-
-def test_what_is_encoded(tmp_path: Path) -> None:
-    encoder = Counting()
-    found = encode(make_set(), encoder, tmp_path / "cache")
-    assert (found.name, found.dim) == ("my set/a", 8)
-    assert found.encoder == EncoderId("counting", "1")
-    assert found.page_ids == [f"p{i}" for i in range(COUNT)]
-    assert found.relevant == make_set().relevant
-    assert list(found.relevant) == ["q2", "q1"]  # sums go over it in this order
-    assert found.warnings == make_set().warnings
-    assert found.queries.ids == ["q1", "q2"]
-    given = glie.Pages(encoder.encode_pages(list(make_set().pages.values())), found.page_ids)
-    pages = found.pages()
-    assert found.lengths.tolist() == given.lengths.tolist() == pages.lengths.tolist()
-    assert np.linalg.norm(pages.vectors - given.vectors, axis=1).max() < 2**-11
-    assert np.abs(np.linalg.norm(pages.vectors, axis=1) - 1).max() < 1e-6
-    assert only_folder(tmp_path / "cache").name.startswith("my_set_a-")
-    assert sorted(path.name for path in only_folder(tmp_path / "cache").iterdir()) == [
-        "lock",
-        "pages-00000.safetensors",
-        "pages-00001.safetensors",
-        "pages-00002.safetensors",
-        "queries.safetensors",
-        "vectors.json",
-    ]
 
 
 def test_the_second_run_reads(tmp_path: Path) -> None:
@@ -135,39 +44,6 @@ def test_a_cache_changes_nothing(tmp_path: Path) -> None:
     assert inside.queries.ids == cached.queries.ids
     assert (inside.relevant, inside.warnings) == (cached.relevant, cached.warnings)
     assert inside.lengths.tolist() == cached.lengths.tolist()
-
-
-@pytest.mark.parametrize("on_disk", [True, False])
-def test_blocks_and_takes_are_the_pages(tmp_path: Path, on_disk: bool) -> None:
-    found = encode(make_set(), Counting(), tmp_path if on_disk else None)
-    pages, blocks = found.pages(), list(found.blocks())
-    assert [len(block) for block in blocks] == [64, 64, 22]
-    assert [page for block in blocks for page in block.ids] == pages.ids
-    assert np.array_equal(np.concatenate([block.vectors for block in blocks]), pages.vectors)
-    rows = np.array([149, 0, 64, 63, 5])
-    taken = found.take(rows)
-    assert taken.ids == ["p149", "p0", "p64", "p63", "p5"]
-    for row, vectors in zip(rows, taken, strict=True):
-        assert np.array_equal(vectors, pages[int(row)])
-    assert len(found.take([])) == 0
-    with pytest.raises(IndexError):
-        found.take([150])
-
-
-def test_only_what_is_asked_for_is_read(tmp_path: Path) -> None:
-    found = encode(make_set(), Counting(), tmp_path)
-    (only_folder(tmp_path) / "pages-00001.safetensors").write_bytes(b"")
-    assert found.take([0, 149]).ids == ["p0", "p149"]
-    blocks = found.blocks()
-    assert len(next(blocks)) == 64
-    with pytest.raises(glie.DatasetError, match=r"pages-00001\.safetensors: damaged: 0 bytes"):
-        next(blocks)
-
-
-def test_blocks_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoding, "SHARD_BYTES", 1)
-    found = encode(make_set(), Counting())
-    assert found.shard_pages == (32, 32, 32, 32, 22)
 
 
 CHANGES: list[dict[str, Any]] = [
@@ -319,147 +195,10 @@ def test_missing_files_and_foreign_ones_are_told(tmp_path: Path) -> None:
         encode(make_set(), Counting(), tmp_path)
 
 
-def test_files_that_are_no_vectors() -> None:
-    from safetensors.numpy import save
-
-    half = np.zeros((3, 2), dtype=np.float16)
-    ends: npt.NDArray[np.int64] = np.array([0, 3])
-    Half.from_bytes(save({"vectors": half, "offsets": ends}))
-    for tensors in (
-        {"vectors": half},
-        {"vectors": half, "offsets": ends, "more": ends},
-        {"vectors": half.astype(np.float32), "offsets": ends},
-        {"vectors": half[0], "offsets": ends},
-        {"vectors": half, "offsets": ends[:0]},
-        {"vectors": half, "offsets": np.array([0, 2])},
-        {"vectors": half, "offsets": np.array([0, 3, 3])},
-    ):
-        with pytest.raises(ValueError, match="offsets"):
-            Half.from_bytes(save(tensors))
-    with pytest.raises(ValueError, match="not a file of vectors and offsets"):
-        Half.from_bytes(b"pickle")
-
-
 def test_where_nothing_can_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(glie.DatasetError, match="cannot be written"):
         encode(make_set(), Counting(), tmp_path / "file")
-
-
-def test_what_is_encoded_already_stays(tmp_path: Path) -> None:
-    found = encode(make_set(), Counting(), tmp_path)
-    assert encode(found, None) is found
-    assert encode(found, Counting()) is found
-    other = Counting()
-    other.revision = "2"
-    message = r"vectors of encoder 'counting' \(revision 1\), not encoder 'counting' \(revision 2\)"
-    with pytest.raises(glie.EncoderError, match=message):
-        encode(found, other)
-    with pytest.raises(glie.EncoderError, match=message):
-        joined([encode(make_set(), other), found])
-    with pytest.raises(glie.InputError, match="an encoder is needed"):
-        encode(make_set(), None)
-    with pytest.raises(glie.DatasetError, match="vectors do not tell languages"):
-        load(only_folder(tmp_path), language="english")
-
-
-def test_sets_as_one_from_the_cache(tmp_path: Path) -> None:
-    sets = [encode(make_set(name=name), Counting(), tmp_path) for name in ("a", "b")]
-    pages, queries, relevant = joined(sets)
-    assert len(pages) == 2 * COUNT
-    assert (pages.ids[3], pages.ids[COUNT + 3]) == ("0:a/p3", "1:b/p3")
-    assert np.array_equal(pages[COUNT + 3], sets[1].take([3])[0])
-    assert np.array_equal(queries[3], queries[1])
-    assert relevant == [["0:a/p1"], ["0:a/p3", "0:a/p140"], ["1:b/p1"], ["1:b/p3", "1:b/p140"]]
-
-
-def test_a_cache_is_a_corpus(tmp_path: Path) -> None:
-    found = encode(make_set(), Counting(), tmp_path)
-    ((name, pages),) = read_corpora(only_folder(tmp_path)).items()
-    assert name == "my set/a"
-    for (page, vectors), row in zip(pages, range(COUNT), strict=True):
-        assert page == f"p{row}"
-        assert np.array_equal(vectors, found.take([row])[0])
-
-
-def test_vectors_of_two_sizes_are_refused() -> None:
-    class Uneven(Counting):
-        def encode_queries(self, texts: Sequence[str]) -> list[Floats]:
-            return Counting(dim=4).encode_queries(texts)
-
-    with pytest.raises(glie.EncoderError, match="have 8 and 4 numbers; all must agree"):
-        encode(make_set(), Uneven())
-
-
-# pages with images
-
-
-@pytest.fixture
-def pictures(tmp_path: Path) -> Dataset:
-    """Text, a written image, a blank one, one that is damaged behind its header, and none of both."""
-    folder = write_set(
-        tmp_path / "set",
-        [
-            {"_id": "p1", "text": "tidal power"},
-            {"_id": "p2", "image": "p2.png"},
-            {"_id": "p3", "image": "p3.png"},
-            {"_id": "p4", "image": "p4.jpg"},
-            {"_id": "p5", "text": "both", "image": "p3.png"},
-        ],
-    )
-    picture("Harbour invoice").save(folder / "p2.png")
-    (folder / "p3.png").write_bytes(png("red"))
-    picture("cut in half").save(folder / "p4.jpg")
-    data = (folder / "p4.jpg").read_bytes()
-    (folder / "p4.jpg").write_bytes(data[: len(data) // 2])
-    dataset = load(folder)
-    assert isinstance(dataset, Dataset)
-    assert len(dataset.pages) == 5
-    return dataset
-
-
-def test_a_text_encoder_gets_text(tmp_path: Path, pictures: Dataset) -> None:
-    encoder = Counting()
-    found = encode(pictures, encoder, tmp_path / "cache")
-    assert [text.strip() for text in encoder.pages] == ["tidal power", "Harbour invoice", "both"]
-    assert found.page_ids == ["p1", "p2", "p5"]
-    assert found.relevant == {"q1": {"p2": 1}, "q2": {"p3": 2}}  # q2 is asked, and not answered
-    blank, damaged = found.warnings[len(pictures.warnings) :]
-    assert blank == "1 page without text that OCR can read left out: p3"
-    assert damaged.startswith("1 page whose image cannot be read left out: p4.jpg: damaged, or not")
-    again = encode(pictures, encoder, tmp_path / "cache")
-    assert (len(encoder.pages), again.warnings) == (3, found.warnings)
-    assert joined([found])[2] == [[f"0:{found.name}/p2"]]  # what has no answer teaches nothing
-
-
-def test_without_ocr(tmp_path: Path, pictures: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as hidden:
-        hidden.setattr(encoding, "ocr_available", lambda: False)
-        found = encode(pictures, Counting(), tmp_path / "cache")
-        assert found.page_ids == ["p1", "p5"]
-        assert found.warnings[len(pictures.warnings) :] == (
-            '3 pages with no text but an image (pip install "glie[ocr]" to read it) left out: '
-            "p2, p3, p4",
-        )
-        alone = pictures._replace(pages={"p3": ""})
-        with pytest.raises(glie.DatasetError, match=r"no page is left to encode; .* left out: p3"):
-            encode(alone, Counting())
-    # with it, the same set is another one
-    assert encode(pictures, Counting(), tmp_path / "cache").page_ids == ["p1", "p2", "p5"]
-
-
-def test_an_encoder_that_sees_gets_images(pictures: Dataset) -> None:
-    found = encode(pictures, Seeing())
-    assert found.page_ids == ["p2", "p3", "p5"]
-    red = unit(np.array([[256.0, 1.0, 1.0]]))
-    assert np.allclose(found.take([1])[0], red, atol=1e-3)
-    texts, damaged = found.warnings[len(pictures.warnings) :]
-    assert texts == "1 page without an image left out: p1"
-    assert "p4.jpg: damaged" in damaged
-    blind = Seeing()
-    blind.reads = "sound"
-    with pytest.raises(glie.EncoderError, match="reads 'sound'; expected 'text' or 'image'"):
-        encode(pictures, blind)
 
 
 def test_another_image_is_another_folder(tmp_path: Path, pictures: Dataset) -> None:

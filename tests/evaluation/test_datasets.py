@@ -1,9 +1,9 @@
-"""Sets of every kind load through one function, and bad ones say what is wrong with them."""
+"""Sets in the BEIR format: pages, images, questions, and errors that name what is wrong."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from PIL import Image
 
 import glie
 from glie.evaluation import Dataset, load, load_pages
-from tests.evaluation.test_evaluation import PAGES, QRELS, QUESTIONS, write_set
+from tests.evaluation.sets import PAGES, QRELS, QUESTIONS, write_set
 
 
 def png(colour: str) -> bytes:
@@ -25,9 +25,6 @@ def opened(path: str | Path, **options: Any) -> Dataset:
     loaded = load(path, **options)
     assert isinstance(loaded, Dataset)
     return loaded
-
-
-# a folder in the BEIR shape
 
 
 def pictured_set(folder: Path, pages: Sequence[Any], images: Mapping[str, bytes]) -> Path:
@@ -113,7 +110,7 @@ def test_questions_in_one_language(tmp_path: Path) -> None:
     assert dataset.warnings == ()
     with pytest.raises(glie.DatasetError, match="no question in 'c'; found a, b"):
         load(folder, language="c")
-    with pytest.raises(glie.DatasetError, match="it does not tell languages"):
+    with pytest.raises(glie.DatasetError, match="the set names no languages"):
         load(write_set(tmp_path / "b"), language="a")
 
 
@@ -130,174 +127,57 @@ def test_bad_pages_are_named(tmp_path: Path, page: Any, message: str) -> None:
         load(write_set(tmp_path / "bad", [*PAGES, page]))
 
 
-# ViDoRe sets, copied to disk in the schema of the Hub
-
-Tables = Callable[..., Path]
-
-
-@pytest.fixture
-def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tables:
-    """Writes parquet files and the card that names them, as a download leaves them."""
-    import datasets
-
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hub")
-
-    def write(name: str = "copy", **configurations: Mapping[str, Sequence[Any]]) -> Path:
-        folder = tmp_path / name
-        card = ["---", "configs:"]
-        for configuration, columns in configurations.items():
-            (folder / configuration).mkdir(parents=True)
-            table = datasets.Dataset.from_dict(dict(columns))
-            if "image" in columns:
-                table = table.cast_column("image", datasets.Image())
-            table.to_parquet(folder / configuration / "test-00000-of-00001.parquet")
-            card += [f"- config_name: {configuration}", "  data_files:", "  - split: test"]
-            card += [f"    path: {configuration}/test-*"]
-        (folder / "README.md").write_text("\n".join([*card, "---", ""]))
-        return folder
-
-    return write
+def test_loads_a_set(tmp_path: Path) -> None:
+    dataset = opened(write_set(tmp_path / "small"))
+    assert dataset.name == "small"
+    assert list(dataset.pages) == ["p1", "p2", "p3"]
+    assert dataset.pages["p1"] == "Energy\ntidal power from the sea"
+    assert list(dataset.queries) == ["q1", "q2"]
+    assert dataset.relevant == {"q1": {"p2": 1}, "q2": {"p3": 2}}
 
 
-RED, BLUE, GREEN = png("red"), png("blue"), png("green")
-
-
-def first_version(**changes: Sequence[Any]) -> dict[str, Sequence[Any]]:
-    rows: dict[str, Sequence[Any]] = {
-        "query": ["which red?", "which blue?", None, "which red?", "again blue?", ""],
-        "image": [RED, BLUE, GREEN, GREEN, BLUE, RED],
-        "image_filename": ["a.png", "a.png", "c.png", "other.png", "b.png", "a.png"],
-    }
-    return {**rows, **changes}
-
-
-def test_vidore_1(tables: Tables) -> None:
-    """Pages are told apart by their image; the one without a question stays; the same question
-    asked of two pages is one that both answer."""
-    dataset = opened(tables("docvqa", default=first_version()))
-    assert dataset.name == "docvqa"
-    assert dataset.pages == {"a.png": "", "a.png#2": "", "c.png": ""}
-    assert dataset.queries == {"q1": "which red?", "q2": "which blue?", "q3": "again blue?"}
-    assert dataset.relevant == {
-        "q1": {"a.png": 1, "c.png": 1},
-        "q2": {"a.png#2": 1},
-        "q3": {"a.png#2": 1},
-    }
-    colours = [picture.open().getpixel((0, 0)) for picture in dataset.images.values()]
-    assert colours == [(255, 0, 0), (0, 0, 255), (0, 128, 0)]
-    assert dataset.warnings == ()
-    pages = load_pages(tables("again", default=first_version()))
-    assert isinstance(pages, Dataset)
-    assert (len(pages.pages), pages.queries) == (3, {})
-
-
-def test_bad_images_of_vidore_1(tables: Tables) -> None:
-    images = [RED, b"not an image", GREEN, GREEN, None, RED]
-    dataset = opened(tables(default=first_version(image=images)))
-    assert list(dataset.pages) == ["a.png", "c.png"]
-    assert dataset.relevant["q2"] == {"a.png#2": 1}  # which cannot be found
-    assert dataset.relevant["q3"] == {"b.png": 1}
-    assert dataset.warnings == (
-        "2 pages whose image cannot be read left out: a.png#2: damaged, or not an image, "
-        "b.png: no such file",
-    )
-
-
-def later_version(mark: str, **changes: Any) -> dict[str, dict[str, Sequence[Any]]]:
-    query, page = f"query{mark}id", f"corpus{mark}id"
-    parts: dict[str, dict[str, Sequence[Any]]] = {
-        "corpus": {page: [7, 8, 9], "image": [RED, BLUE, GREEN]},
-        "queries": {
-            query: [1, 2, 3],
-            "query": ["which red?", "quel bleu?", "nothing"],
-            "language": ["english", "french", "english"],
-        },
-        "qrels": {query: [1, 1, 2, 2], page: [7, 9, 8, 7], "score": [2.0, 1.0, 1.0, 0.0]},
-    }
-    return {name: {**columns, **changes.get(name, {})} for name, columns in parts.items()}
-
-
-@pytest.mark.parametrize("mark", ["-", "_"])
-def test_vidore_2_and_3(tables: Tables, mark: str) -> None:
-    folder = tables("esg", **later_version(mark))
-    dataset = opened(folder)
-    assert dataset.pages == {"7": "", "8": "", "9": ""}
-    assert dataset.queries == {"1": "which red?", "2": "quel bleu?"}
-    assert dataset.relevant == {"1": {"7": 2, "9": 1}, "2": {"8": 1}}
-    assert dataset.images["8"].open().getpixel((0, 0)) == (0, 0, 255)
-    assert dataset.warnings == ("1 question without a relevant page left out: 3",)
-    dataset = opened(folder, language="french")
-    assert (dataset.name, list(dataset.relevant)) == ("esg-french", ["2"])
-
-
-def test_the_text_of_vidore_3(tables: Tables) -> None:
-    text = {"markdown": ["# Red", None, "green"], "image": [RED, BLUE, None]}
-    parts = later_version("_", corpus=text)
-    parts["documents_metadata"] = {"doc_id": ["a"]}
-    dataset = opened(tables(**parts))
-    assert dataset.pages == {"7": "# Red", "8": "", "9": "green"}
-    assert list(dataset.images) == ["7", "8"]
-    assert dataset.warnings[0] == ("1 page whose image cannot be read, with text: 9: no such file")
+def test_pages_without_text_are_left_out_and_counted(tmp_path: Path) -> None:
+    pages = [*PAGES, {"_id": "p4", "title": "", "text": " "}]
+    dataset = opened(write_set(tmp_path / "holes", pages, qrels=QRELS + "q1\tp4\t1\n"))
+    assert dataset.without_text == ("p4",)
+    assert list(dataset.pages) == ["p1", "p2", "p3"]
+    assert dataset.relevant["q1"] == {"p2": 1, "p4": 1}  # half of the answer cannot be found
 
 
 @pytest.mark.parametrize(
-    ("parts", "message"),
+    ("change", "message"),
     [
-        ({"default": {"question": ["a"]}}, "expected a column 'query', found question"),
-        ({"default": first_version(query=[None] * 6)}, "no question has a relevant page"),
-        ({"default": first_version(), "other": first_version()}, "found configurations default"),
-        (later_version("-", corpus={"corpus-id": [7, 7, 9]}), r"corpus, row 1: the id '7' is giv"),
-        (later_version("-", queries={"query-id": [1, 2, 2]}), "queries, row 2: the id '2' is"),
-        (later_version("-", qrels={"corpus-id": [7, 9, 6, 7]}), "qrels, row 2: page '6' is not"),
-        (later_version("-", qrels={"query-id": [1, 1, 5, 2]}), "qrels, row 2: query '5' is not"),
-        (later_version("-", qrels={"score": [1.0, 0.5, 1.0, 1.0]}), "row 1: expected a whole numb"),
-        (later_version("-", corpus={"image": [b"x"] * 3}), "no page that can be used; 3 pages"),
+        ({"pages": [*PAGES, PAGES[0]]}, r"corpus\.jsonl, line 4: the id 'p1' is given twice"),
+        ({"pages": []}, r"corpus\.jsonl: empty"),
+        ({"pages": [*PAGES, "{"]}, r"corpus\.jsonl, line 4: not JSON"),
+        ({"pages": [*PAGES, "[]"]}, r"corpus\.jsonl, line 4: expected a JSON object"),
+        ({"pages": [*PAGES, {"_id": "p4"}]}, r"line 4: expected a string 'text', found None"),
+        ({"questions": [{"text": "a"}]}, r"queries\.jsonl, line 1: expected a string '_id'"),
+        ({"qrels": QRELS + "q1\tp9\t1\n"}, r"test\.tsv, line 5: page 'p9' is not in the set"),
+        ({"qrels": QRELS + "q9\tp1\t1\n"}, r"test\.tsv, line 5: query 'q9' is not in the set"),
+        ({"qrels": QRELS + "q1\tp1\n"}, r"test\.tsv, line 5: expected query, page and grade"),
+        ({"qrels": QRELS + "q1\tp1\t--1\n"}, r"test\.tsv, line 5: expected query, page and grade"),
+        ({"qrels": "header\n"}, "no question has a relevant page"),
     ],
 )
-def test_bad_vidore_sets_are_named(tables: Tables, parts: Any, message: str) -> None:
+def test_bad_sets_are_named(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     with pytest.raises(glie.DatasetError, match=message):
-        load(tables(**parts))
+        opened(write_set(tmp_path / "bad", **change))
 
 
-def test_a_table_without_its_split_or_with_damage(tables: Tables) -> None:
-    folder = tables(default=first_version())
-    card = (folder / "README.md").read_text()
-    (folder / "README.md").write_text(card.replace("split: test", "split: train"))
-    with pytest.raises(glie.DatasetError, match=r"copy: cannot be read \(Unknown split \"test\""):
-        load(folder)
-    (folder / "README.md").write_text(card)
-    (folder / "default" / "test-00000-of-00001.parquet").write_bytes(b"PAR1 not really")
-    with pytest.raises(glie.DatasetError, match="copy: cannot be read"):
-        load(folder)
+def test_missing_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(glie.DatasetError, match="no such folder"):
+        opened(tmp_path / "none")
+    folder = write_set(tmp_path / "a")
+    for name in ("qrels/test.tsv", "queries.jsonl", "corpus.jsonl"):
+        (folder / name).unlink()
+        with pytest.raises(glie.DatasetError, match=f"{name}: missing"):
+            opened(folder)
 
 
-def test_names_of_the_hub(tables: Tables, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A name is asked for as it is; what has no place on this disk or the Hub says both."""
-    import datasets
-
-    folder = tables(**later_version("-"))
-    asked: list[tuple[str, ...]] = []
-    names, table = datasets.get_dataset_config_names, datasets.load_dataset
-
-    def named(name: str) -> Any:
-        if name != "vidore/esg_reports_v2":
-            raise ConnectionError("out of reach\nand more")
-        return names(str(folder))
-
-    def loaded(name: str, configuration: str, split: str) -> Any:
-        asked.append((name, configuration, split))
-        return table(str(folder), configuration, split=split)
-
-    monkeypatch.setattr(datasets, "get_dataset_config_names", named)
-    monkeypatch.setattr(datasets, "load_dataset", loaded)
-    monkeypatch.chdir(tmp_path)
-    assert opened("vidore/esg_reports_v2").name == "esg_reports_v2"
-    assert asked[0] == ("vidore/esg_reports_v2", "corpus", "test")
-    with pytest.raises(glie.DatasetError) as error:
-        load("vidore/none")
-    told = "vidore/none: no such folder, nor to be had as a set (out of reach)"
-    assert str(error.value) == told
-    with pytest.raises(glie.DatasetError, match="none: no such folder; expected one with corpus"):
-        load("none")
+def test_pages_alone(tmp_path: Path) -> None:
+    folder = write_set(tmp_path / "a")
+    (folder / "queries.jsonl").unlink()
+    dataset = load_pages(folder)
+    assert isinstance(dataset, Dataset)
+    assert (list(dataset.pages), dataset.queries) == (["p1", "p2", "p3"], {})

@@ -35,7 +35,7 @@ from glie.evaluation.light_colpali import (
 from glie.kernels.maxsim import maxsim
 from tests.checkpoints import RETRIEVAL, saved
 from tests.cli.test_cli import Run, run  # noqa: F401
-from tests.evaluation.test_evaluation import TextWords, write_set
+from tests.evaluation.sets import TextWords, write_set
 
 K = 3
 WORDS = ["red", "blue", "green", "black", "white", "pink"]
@@ -107,7 +107,7 @@ def test_pages_without_an_image_are_left_out_and_named(tmp_path: Path) -> None:
     with pytest.raises(glie.DatasetError, match="no question that an image answers; 1 page"):
         image_pairs(load(blind))
     vectors = encode(load(blind), TextWords())
-    with pytest.raises(glie.DatasetError, match="vectors, without images"):
+    with pytest.raises(glie.DatasetError, match="cached vectors have no images"):
         image_pairs(vectors)
 
 

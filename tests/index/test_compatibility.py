@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tools.specimen import answers, queries, wordy_codec
+from tools.specimen import answers, codeword_codec, queries
 
 import glie
 from glie.codec.readout.codebook import Codebook
@@ -133,14 +133,14 @@ def test_a_newer_codec_is_refused_with_the_remedy(
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr("glie.codec.store.VERSION", 99)
-        glie.Index.create(tmp_path / "index", wordy_codec())
+        glie.Index.create(tmp_path / "index", codeword_codec())
     refused(tmp_path / "index")
     with pytest.raises(glie.CodecError, match=r"version 99.*upgrade glie$"):
         glie.Codec.load(tmp_path / "index" / "codec")
 
 
 def test_settings_of_a_newer_codec_are_refused_with_the_remedy(tmp_path: Path) -> None:
-    wordy_codec().save(tmp_path)
+    codeword_codec().save(tmp_path)
     config = tmp_path / "config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "invented": 1}))
     with pytest.raises(glie.CodecError, match=r"invented is unknown to this version.*upgrade"):

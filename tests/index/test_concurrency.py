@@ -16,7 +16,7 @@ from hypothesis import assume, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tools.faults import Change, K, Model, Page, changes
-from tools.stress import FEWEST, QUERIES, Answer, Told, ask, stress
+from tools.stress import FEWEST, QUERIES, Answer, Commits, ask, stress
 
 import glie
 
@@ -28,7 +28,7 @@ class Snapshots(RuleBasedStateMachine):
         super().__init__()
         self.path = Path(tempfile.mkdtemp()) / "index"
         self.writer = glie.Index.create(self.path, glie.Codec(k=K))
-        self.model, self.told = Model(), Told()
+        self.model, self.told = Model(), Commits()
         self.readers: list[glie.Index] = []
         self.seeds: set[int] = set()
         self._note()
@@ -102,7 +102,7 @@ def test_readers_in_threads_and_processes(tmp_path: Path) -> None:
 
 
 def test_the_comparison_notices(tmp_path: Path) -> None:
-    told, index = Told(), glie.Index.create(tmp_path / "a", glie.Codec(k=K))
+    told, index = Commits(), glie.Index.create(tmp_path / "a", glie.Codec(k=K))
     change = Change("add", {"a": Page(1, False), "b": Page(2, True)})
     change.make(index)
     told.models = {0: {}, 1: change.pages}

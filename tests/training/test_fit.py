@@ -10,7 +10,7 @@ import pytest
 
 import glie
 from glie.training.augment import varied
-from glie.training.fit import FitProgress
+from glie.training.fitter import FitProgress
 from glie.training.inputs import split
 from glie.training.negatives import hard_negatives
 from glie.training.pseudo import pseudo_queries

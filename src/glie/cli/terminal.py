@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from glie.index.health import Health, Repair
     from glie.ingest import IngestProgress, Report
     from glie.progress import OnProgress, Progress
-    from glie.training.fit import FitProgress
+    from glie.training.fitter import FitProgress
 
 # what documents hold is shown as it is: brackets are not markup, :words: are not pictures
 output = rich.console.Console(highlight=False, markup=False, emoji=False)

@@ -1,9 +1,8 @@
-"""What a budget costs: retrieval quality on sets with known answers."""
+"""Retrieval quality at a budget, measured on sets with known answers."""
 
 from glie.evaluation.datasets import Dataset, load, load_pages
-from glie.evaluation.encoded import Encoded
+from glie.evaluation.encoded import Encoded, joined
 from glie.evaluation.encoding import encode
-from glie.evaluation.fits import joined
 from glie.evaluation.sampling import sample
 from glie.evaluation.vectors import read_corpora
 

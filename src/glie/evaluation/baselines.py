@@ -1,4 +1,4 @@
-"""What others do with a page's vectors at the same budget."""
+"""Baselines: other ways to store a page at the same budget."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from glie.pages import Floats, Pages
 Ints = npt.NDArray[np.int64]
 
 HELD_OUT = 0.05
-MOST_CENTROIDS = 1 << 14  # 2 bytes hold the id of each
-ID_BYTES = LENGTH_BYTES = 2  # of a vector's centroid, and of how many vectors a page has
+MOST_CENTROIDS = 1 << 14  # their ids fit in 2 bytes
+ID_BYTES = LENGTH_BYTES = 2  # of a vector's centroid, and of the number of vectors of a page
 
 
 def raw_kmeans(pages: Pages, k: int, seed: int = 0) -> Codes:
-    """Per-page k-means centroids as they are, inside the sphere."""
+    """Per-page k-means centroids, not normalised."""
     clusters = cluster(pages, CodecConfig(k=k, seed=seed))
     return dataclasses.replace(anchor(pages, clusters), vectors=clusters.centroids)
 
 
 def token_pooling(pages: Pages, k: int, seed: int = 0) -> Codes:
-    """The means of k consecutive windows, as even as they can be (after Clavié et al., 2024)."""
+    """The means of k consecutive windows of nearly equal length (after Clavié et al., 2024)."""
     check_lengths(pages)
     codes = _no_codes(pages, k)
     for page, rows in enumerate(pages):
@@ -43,8 +43,10 @@ def token_pooling(pages: Pages, k: int, seed: int = 0) -> Codes:
 
 
 def hierarchical_pooling(pages: Pages, k: int, seed: int = 0) -> Codes:
-    """Ward's clusters on cosine distance and their means on the sphere, by the pooling of
-    sentence-transformers. It does not tell how large its clusters are: each counts once."""
+    """Normalised means of Ward clusters on cosine distance, by sentence-transformers.
+
+    It does not return cluster sizes: each cluster has a count of 1.
+    """
     try:
         import torch
         from sentence_transformers.multi_vector_encoder.modules import HierarchicalTokenPooling
@@ -52,7 +54,7 @@ def hierarchical_pooling(pages: Pages, k: int, seed: int = 0) -> Codes:
         raise MissingExtraError("hierarchical pooling", "baselines") from None
     codes = _no_codes(pages, k)
     for page, rows in enumerate(pages):
-        # it keeps a part of the vectors, rounded down: half a cluster more gives k
+        # it keeps len(rows) / factor vectors, rounded down: k + 0.5 gives k
         part = HierarchicalTokenPooling(max(1.0, len(rows) / (k + 0.5)), num_protected_tokens=0)
         pooled = part.pool_one(torch.from_numpy(rows)).numpy()
         codes.vectors[page, : len(pooled)] = pooled
@@ -74,16 +76,15 @@ def _no_codes(pages: Pages, k: int) -> Codes:
 def cluster_merging(pages: Pages, k: int, seed: int = 0) -> Codes:
     """Light-ColPali's merge without its fine-tuning: the means of k hierarchical clusters.
 
-    The means are stored as they are, inside the sphere, like those of raw k-means: the paper's
-    table has this row below raw k-means, where means put back on the sphere would not be. For
-    those, see `merge`. Nothing is drawn: `seed` is there because every baseline takes one.
+    The means are not normalised, like those of raw k-means: the paper's table has this row below
+    raw k-means, which normalised means would not be. For those, see `merge`. `seed` is not used.
     """
     clusters = merge(pages, CodecConfig(k=k, seed=seed).k)
     return dataclasses.replace(anchor(pages, clusters), vectors=clusters.centroids)
 
 
 def merge(pages: Pages, k: int) -> Clusters:
-    """The clusters of every page by `merge_labels`; `anchor` puts their means on the sphere."""
+    """The clusters of every page by `merge_labels`; `anchor` normalises their means."""
     check_lengths(pages)
     clusters = Clusters(
         np.zeros((len(pages), k, pages.dim), np.float32),
@@ -100,11 +101,11 @@ def merge(pages: Pages, k: int) -> Clusters:
 
 
 def merge_labels(vectors: Floats, k: int) -> Ints:
-    """Which of k clusters each of a page's unit vectors (n, D) is merged into, the largest first.
+    """The cluster of each of a page's unit vectors (n, D), at most k, numbered by size.
 
-    Hierarchical, by Ward's linkage on cosine distance, as in the pooling that came before it
-    (Clavié et al., 2024): the squared distance of unit vectors is twice their cosine distance.
-    Equal vectors are never told apart, so few distinct ones make fewer clusters.
+    Clusters are hierarchical, by Ward's linkage on cosine distance (after Clavié et al., 2024):
+    the squared distance of unit vectors is twice their cosine distance. Equal vectors share a
+    cluster, so a page with few distinct vectors has fewer than k.
     """
     try:
         from scipy.cluster.hierarchy import linkage
@@ -113,7 +114,7 @@ def merge_labels(vectors: Floats, k: int) -> Ints:
     rows = len(vectors)
     cluster = np.arange(rows)
     if rows > 1:
-        steps = linkage(vectors, "ward")  # two clusters that become one, at which distance
+        steps = linkage(vectors, "ward")  # the two clusters merged, and their distance
         distinct = 1 + int(np.count_nonzero(steps[:, 2]))
         for step in range(rows - min(k, distinct)):
             one, other = steps[step, :2]
@@ -126,17 +127,20 @@ def merge_labels(vectors: Floats, k: int) -> Ints:
 
 @dataclasses.dataclass(frozen=True)
 class ResidualCode:
-    """ColBERTv2's code of a vector: the id of its nearest centroid and, of each number that the
-    centroid leaves, whether it is above the median (Santhanam et al., 2022). It is read back with
-    the medians of the two halves."""
+    """ColBERTv2's code of a vector: the id of its nearest centroid, and 1 bit for each number of
+    the residual, above or below the median (Santhanam et al., 2022). A number is reconstructed as
+    the median of its half."""
 
     centroids: Codebook
-    quartiles: tuple[float, float, float]  # of the numbers that centroids leave
+    quartiles: tuple[float, float, float]  # of the numbers of residuals
 
     @classmethod
     def fit(cls, vectors: Floats, seed: int = 0) -> ResidualCode:
-        """As many centroids as ColBERTv2 has for so many vectors, a part of them held out: what
-        centroids leave of vectors that they were fitted on is too little."""
+        """Fit as many centroids as ColBERTv2 uses for this number of vectors.
+
+        Quartiles are taken from held-out vectors: residuals of vectors that the centroids were
+        fitted on are too small.
+        """
         order = np.random.default_rng(seed).permutation(len(vectors))
         held = max(1, int(HELD_OUT * len(vectors)))
         wanted = 2 ** int(math.log2(16 * math.sqrt(len(vectors))))
@@ -147,7 +151,7 @@ class ResidualCode:
         return cls(book, (float(low), float(middle), float(high)))
 
     def reconstruct_with(self, vectors: Floats) -> Floats:
-        """The unit vectors that the codes of these (n, D) stand for."""
+        """The unit vectors reconstructed from the codes of these vectors (n, D)."""
         low, middle, high = self.quartiles
         nearest = self.centroids.codewords[self.centroids.nearest(vectors)]
         found = nearest + np.where(vectors - nearest > middle, high, low).astype(np.float32)
@@ -156,14 +160,16 @@ class ResidualCode:
 
 
 def pooled(pages: Pages, bytes_per_page: int) -> Codes:
-    """The means, on the sphere, of as many hierarchical clusters as residual codes fit."""
+    """Normalised means of hierarchical clusters, as many as fit the budget as residual codes."""
     k = (bytes_per_page - LENGTH_BYTES) // _residual_bytes(pages.dim)
     return anchor(pages, merge(pages, CodecConfig(k=min(MAX_K, k)).k))
 
 
 def plaid(code: ResidualCode, pages: Pages, bytes_per_page: int, seed: int = 0) -> Codes:
-    """These means, each as a centroid and a residual in 1 bit a number. All pages are scored as
-    they are read back, which PLAID's pruning can only approach."""
+    """The same means, each as a centroid and a residual of 1 bit a number.
+
+    All pages are scored with their reconstructed vectors; PLAID's pruning approximates that.
+    """
     codes = pooled(pages, bytes_per_page)
     used = codes.counts > 0
     codes.vectors[used] = code.reconstruct_with(codes.vectors[used])
@@ -171,7 +177,7 @@ def plaid(code: ResidualCode, pages: Pages, bytes_per_page: int, seed: int = 0) 
 
 
 def plaid_bytes(codes: Codes) -> int:
-    """What PLAID stores of all pages: their vectors, and how many each has."""
+    """Bytes that PLAID stores of all pages: codes, and the number of vectors of each page."""
     vectors = int(np.count_nonzero(codes.counts))
     return vectors * _residual_bytes(codes.dim) + LENGTH_BYTES * len(codes)
 

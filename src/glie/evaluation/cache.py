@@ -1,7 +1,7 @@
-"""The folder in which vectors are kept, described in docs/format.md.
+"""The cache of an encoded set: a folder of vectors, described in docs/format.md.
 
-It is finished when it has its vectors.json; before that, a journal names the shards that are, and
-an interrupted run goes on behind the last one.
+The folder is complete when it has its vectors.json. Until then, a journal lists the finished
+shards, and an interrupted run continues after the last one.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ LOCK = "lock"
 
 
 def is_cached(folder: Path) -> bool:
-    """Whether a folder holds vectors of a set, of all its pages or of some."""
+    """Whether a folder holds vectors of a set, complete or not."""
     return any((folder / name).exists() for name in (DESCRIPTION, JOURNAL))
 
 
 def is_finished(folder: Path) -> bool:
-    """Whether it holds those of all its pages, and of its questions."""
+    """Whether a folder holds the vectors of all pages and questions of a set."""
     return (folder / DESCRIPTION).exists()
 
 
@@ -48,8 +48,7 @@ def read(folder: Path) -> Encoded:
 
 
 def read_again(folder: Path, key: str, warnings: Sequence[str]) -> Encoded:
-    """The same, if it is that of the key, with these warnings in place of those of the time when
-    it was written."""
+    """The same, if it has this key, with these warnings instead of the stored ones."""
     found, found_key = _read(folder, warnings)
     if found_key != key:
         raise _damaged(folder / DESCRIPTION, "it describes another set or encoder")
@@ -58,9 +57,9 @@ def read_again(folder: Path, key: str, warnings: Sequence[str]) -> Encoded:
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """What is known of a shard: a line of the journal. One without pages has no file."""
+    """A line of the journal: a finished shard. A shard without pages has no file."""
 
-    pages: list[list[Any]]  # id and number of vectors of each
+    pages: list[list[Any]]  # id and number of vectors of each page
     dim: int
     left_out: dict[str, list[str]]
     next: int
@@ -69,7 +68,7 @@ class Entry:
 
 
 def reasons_of(entries: Sequence[Entry]) -> dict[str, list[str]]:
-    """Why pages were left out, and which."""
+    """The pages that were left out, by reason."""
     reasons: dict[str, list[str]] = {}
     for entry in entries:
         for reason, names in entry.left_out.items():
@@ -78,12 +77,12 @@ def reasons_of(entries: Sequence[Entry]) -> dict[str, list[str]]:
 
 
 def warnings_of(reasons: Mapping[str, Sequence[str]]) -> list[str]:
-    """The same in words."""
+    """Warnings about the pages that were left out."""
     return [line for why, names in reasons.items() for line in left_out(names, "page", why)]
 
 
 class Journal:
-    """The shards of a folder that are finished, of an earlier run too."""
+    """The finished shards of a folder, including those of an earlier run."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -100,7 +99,7 @@ class Journal:
                     if entry.pages:
                         _checked_bytes(self._place(), entry.bytes, entry.checksum)
                 except (ValueError, TypeError, KeyError, AttributeError, RecursionError, GlieError):
-                    break  # from here on, pages are encoded again
+                    break  # pages from here on are encoded again
                 self.entries.append(entry)
             self._write(b"".join(map(self._line, self.entries)), "wb")
 
@@ -129,7 +128,7 @@ class Journal:
 def finish(
     journal: Journal, key: str, dataset: Dataset, encoder: Encoder, queries: Queries
 ) -> None:
-    """Describe what is finished: from now on it can be read."""
+    """Write the description of a complete set, which makes it readable."""
     folder = journal.folder
     data = Half.of(queries).to_bytes()
     _write_file(folder / QUESTIONS, data)
@@ -160,7 +159,7 @@ def finish(
 
 @contextmanager
 def writing(folder: Path, waiting: Callable[[], None]) -> Iterator[None]:
-    """Be the only one to write to a folder, after whoever does now."""
+    """Hold the write lock of a folder; calls `waiting` if another process holds it."""
     with _disk(folder):
         folder.mkdir(parents=True, exist_ok=True)
         lock = filelock.FileLock(folder / LOCK)
@@ -180,12 +179,12 @@ def _shard_file(folder: Path, number: int) -> Path:
 
 
 def _read(folder: Path, warnings: Sequence[str] | None = None) -> tuple[Encoded, str]:
-    """What a folder holds, and its key. `warnings` replace those of the set that it was made of."""
+    """The set in a folder, and its key. `warnings` replace the stored warnings."""
     path = folder / DESCRIPTION
     if not path.exists():
         raise DatasetError(
-            f"{folder}: not finished (no {DESCRIPTION}); encode the set again, with the same "
-            "cache, and it goes on where it stopped"
+            f"{folder}: not finished (no {DESCRIPTION}); encode the set again with the same "
+            "cache, which continues where it stopped"
         )
     try:
         body = json.loads(path.read_bytes())
@@ -242,12 +241,12 @@ def _described(folder: Path, body: dict[str, Any], warnings: Sequence[str] | Non
         raise ValueError("its shards are not those of its pages")
     if min(counts) < 1 or lengths.min() < 1 or dim < 1:
         raise ValueError("it counts nothing where something should be")
-    for number in range(len(counts)):  # a missing file is told now, not after an hour
+    for number in range(len(counts)):  # report a missing file now, not after an hour
         path = _shard_file(folder, number)
         if not path.exists():
             raise _damaged(path, "it is missing")
         rows = sum(lengths[firsts[number] : firsts[number + 1]].tolist())
-        if rows * dim * 2 > path.stat().st_size:  # before anything is made for so many
+        if rows * dim * 2 > path.stat().st_size:  # before memory is allocated for so many
             raise _damaged(path, f"it is too small for {rows} vectors of {dim} numbers")
     questions = vectors(folder / QUESTIONS, asked, None)
     if len(questions.offsets) - 1 != len(asked["ids"]):
@@ -268,7 +267,7 @@ def _described(folder: Path, body: dict[str, Any], warnings: Sequence[str] | Non
 
 
 def _write_file(path: Path, data: bytes) -> None:
-    """Write a file that is whole as soon as it has its name."""
+    """Write a file atomically and durably."""
     with _disk(path):
         replace_file(path, data)
 

@@ -1,7 +1,7 @@
-"""A comparison as it is asked for: sets by name, and what is to be measured on them.
+"""A comparison: sets by name, and the plan to measure on them.
 
-What can be wrong is found before minutes of work, not after: the plan is checked first, then the
-sets are read; encoding, fitting and measuring come last.
+Errors are found early: the plan is checked first, then the sets are read. Encoding, fitting and
+measuring come last.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from glie.evaluation.experiment import run
 from glie.evaluation.fits import Codecs
 from glie.evaluation.methods import ADAPTED, PLAID
 from glie.evaluation.plan import Plan, check_names, check_others, check_plan, without_codewords
+from glie.evaluation.results import Results
 from glie.evaluation.store import Store, fingerprint
-from glie.evaluation.tables import Results
 from glie.evaluation.vectors import vectors_of
 from glie.geometry import CorpusGeometry
 from glie.geometry import measure as measure_geometry
@@ -29,15 +29,15 @@ OTHERS = "others"
 
 
 class Measured(NamedTuple):
-    """What was measured, and on what."""
+    """The results of a comparison, and its sets."""
 
     sets: list[Encoded]
     results: Results
-    corpora: list[CorpusGeometry]  # if the plan asks for the geometry of the pages
+    corpora: list[CorpusGeometry]  # if the plan has `geometry`
 
 
 class Comparison:
-    """Sets that were read, and what is to be measured on them."""
+    """Loaded sets, and the plan to measure on them."""
 
     def __init__(
         self,
@@ -50,8 +50,8 @@ class Comparison:
         trec: bool = False,
         language: str | None = None,
     ) -> None:
-        """A codec is given, or fitted on the sets that `fit_on` names; ["others"] stands for all
-        that are measured but the one at hand. `language` is that of the questions of all sets."""
+        """Give a codec, or name the sets to fit one on: ["others"] fits, for each set, on all the
+        others. `language` selects the questions of all sets."""
         check_plan(plan, codec=codec is not None, fits=bool(fit_on), report=to is not None)
         if trec and to is None:
             raise InputError(
@@ -68,26 +68,26 @@ class Comparison:
         self.fits, self.fit_on = bool(fit_on), None if others else fit_on
         self.store = Store(to, trec=trec)
         names = dict.fromkeys([*datasets, *(self.fit_on or [])])
-        # by what they were asked for as
+        # by the name given
         self.loaded = {name: load(name, language=language) for name in names}
         check_names([self.loaded[name].name for name in datasets])
 
     def notes(self, vectors: Sequence[Encoded]) -> list[str]:
-        """What a report says of where its codecs come from, and of what is left out; `vectors` are
-        those of the sets loaded, in their order."""
+        """Notes for the report: where its codecs come from, and what is left out. `vectors` are
+        the loaded sets, encoded, in their order."""
         encoded = self._by_name(vectors)
         sets = [encoded[name] for name in self.datasets]
         lines = [*self._fitted, *without_codewords(sets, self.plan)]
         if ADAPTED in self.plan.methods:
             lines.append(
-                f"{ADAPTED}: its codebook is made of the pages of each set, never of a question, "
-                "and counts among their bytes."
+                f"{ADAPTED}: its codebook is fitted on the pages of each set, never on a question; "
+                "its bytes are counted."
             )
         return lines
 
     @property
     def _fitted(self) -> list[str]:
-        """What is measured that was fitted, and on what."""
+        """Notes on what was fitted, and on which sets."""
         codec = self.plan.learned
         if self.codec is not None:
             assert self.codec.fitted is not None
@@ -109,7 +109,7 @@ class Comparison:
         return lines
 
     def measure(self, vectors: Sequence[Encoded], progress: OnProgress = ignore) -> Measured:
-        """All that was asked for; `vectors` are those of the sets loaded, in their order."""
+        """Measure the plan; `vectors` are the loaded sets, encoded, in their order."""
         encoded = self._by_name(vectors)
         sets = [encoded[name] for name in self.datasets]
         codecs = None

@@ -1,8 +1,8 @@
-"""Question sets: pages, questions, and which pages answer which question.
+"""Question sets: pages, questions, and the relevant pages of each question.
 
-Read here from a folder in the BEIR shape: corpus.jsonl, queries.jsonl, qrels/test.tsv. `vidore.py`
-reads those of the Hugging Face Hub and `cache.py` those that are vectors already; `load` tells
-which is which.
+This module reads folders in the BEIR format: corpus.jsonl, queries.jsonl, qrels/test.tsv.
+`vidore.py` reads sets of the Hugging Face Hub, `cache.py` sets that are encoded already. `load`
+chooses between them.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ UNREADABLE = "whose image cannot be read"
 
 
 class Picture(NamedTuple):
-    """A page's image as it is stored, read when asked for: a corpus need not fit in memory."""
+    """A page's image file, read on demand: a corpus need not fit in memory."""
 
-    name: str  # what an error calls it
+    name: str  # for errors
     stored: Callable[[], bytes]
-    digest: str  # SHA-256 of the bytes: images are the same if these are
+    digest: str  # SHA-256 of the bytes
 
     @classmethod
     def checked(cls, name: str, stored: Callable[[], bytes]) -> Picture:
-        """A picture, or a DocumentError if it is missing or seen to be damaged."""
+        """A picture; raises DocumentError if it is missing or damaged."""
         picture = cls(name, stored, "")
         data = picture.read()
         check_picture(data, name)
@@ -53,24 +53,24 @@ class Picture(NamedTuple):
             return self.stored()
         except FileNotFoundError:
             raise DocumentError(f"{self.name}: no such file") from None
-        except (OSError, ValueError) as error:  # a name that no file can have is a ValueError
+        except (OSError, ValueError) as error:  # ValueError: a name that no file can have
             raise DocumentError(f"{self.name}: cannot be read: {error}") from None
 
     def open(self) -> Image:
-        """The image, decoded: upright, in RGB."""
+        """The decoded image: upright, in RGB."""
         return open_picture(io.BytesIO(self.read()), self.name)
 
 
 class Dataset(NamedTuple):
-    """Pages, questions, and which pages answer which question how well."""
+    """Pages, questions, and the relevant pages of each question with their grades."""
 
     name: str
-    pages: dict[str, str]  # the text of each; empty where there is only an image
+    pages: dict[str, str]  # the text of each; empty if there is only an image
     queries: dict[str, str]
     relevant: dict[str, dict[str, int]]  # by query, then page: 1 or a grade
     without_text: tuple[str, ...] = ()  # pages of the corpus with neither text nor image
     images: Mapping[str, Picture] = MappingProxyType({})
-    warnings: tuple[str, ...] = ()  # what was left out: how many, and which
+    warnings: tuple[str, ...] = ()  # what was left out
 
     @property
     def page_ids(self) -> list[str]:
@@ -82,7 +82,7 @@ class Dataset(NamedTuple):
 
 
 class Question(NamedTuple):
-    """A question as a set has it."""
+    """A question of a set."""
 
     id: str
     text: str
@@ -90,7 +90,7 @@ class Question(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """That a page answers a question, how well, and where the set says so."""
+    """The grade of a page for a question, and the place in the set that says so."""
 
     place: str
     query: str
@@ -99,15 +99,15 @@ class Judgement(NamedTuple):
 
 
 class Corpus:
-    """The pages of a set as they are read; images are checked here, once."""
+    """The pages of a set while it is read. Images are checked here, once."""
 
     def __init__(self) -> None:
         self.texts: dict[str, str] = {}  # of all pages
         self.images: dict[str, Picture] = {}
-        self.unreadable: dict[str, str] = {}  # what is wrong with an image, by page
+        self.unreadable: dict[str, str] = {}  # errors of images, by page
 
     def add(self, page: str, text: str, image: tuple[str, Callable[[], bytes]] | None) -> None:
-        """Take in a page; an image is its name and the way to its bytes."""
+        """Add a page; an image is its name and a function that reads its bytes."""
         self.texts[page] = text.strip()
         if image is not None:
             try:
@@ -117,11 +117,11 @@ class Corpus:
 
 
 def load(path_or_name: str | os.PathLike[str], *, language: str | None = None) -> Dataset | Encoded:
-    """A set: a folder in the BEIR shape, a folder of cached vectors, or a ViDoRe set by its name
-    on the Hugging Face Hub (or a copy of one on disk). `language` keeps the questions in one.
+    """Load a set: a folder in the BEIR format, a folder of cached vectors, or a ViDoRe set by its
+    name on the Hugging Face Hub (or a copy on disk). `language` selects questions.
 
-    Questions without a relevant page are not in the set, nor are pages with neither text nor
-    image; a question whose answer is such a page stays, and counts as not answered.
+    Questions without a relevant page are left out, and so are pages with neither text nor image.
+    A question whose answer is such a page stays, and counts as not answered.
     """
     from glie.evaluation import cache, vidore
 
@@ -129,7 +129,9 @@ def load(path_or_name: str | os.PathLike[str], *, language: str | None = None) -
     folder = Path(given)
     if cache.is_cached(folder):
         if language is not None:
-            raise DatasetError(f"{folder}: vectors do not tell languages; load the set they are of")
+            raise DatasetError(
+                f"{folder}: cached vectors have no languages; load the set they were made of"
+            )
         return cache.read(folder)
     if not (folder / CORPUS).exists() and (vidore.is_copy(folder) or vidore.is_name(given)):
         return vidore.read(given, language)
@@ -137,7 +139,7 @@ def load(path_or_name: str | os.PathLike[str], *, language: str | None = None) -
 
 
 def load_pages(path_or_name: str | os.PathLike[str]) -> Dataset | Encoded:
-    """The pages of a set alone; a folder with corpus.jsonl needs no questions."""
+    """Load the pages of a set alone; a folder with corpus.jsonl needs no questions."""
     folder = Path(path_or_name)
     if (folder / CORPUS).exists():
         return assemble(folder.resolve().name, str(folder / CORPUS), _read_corpus(folder))
@@ -153,8 +155,8 @@ def assemble(
     judgements: Iterable[Judgement] = (),
     language: str | None = None,
 ) -> Dataset:
-    """A set of what was read, without what cannot be used; `place` is what an error names. No
-    questions at all make a set of pages alone."""
+    """Make a set of what was read, without what cannot be used. Errors name `place`. `questions`
+    None makes a set of pages alone."""
     usable = {p: text for p, text in corpus.texts.items() if text or p in corpus.images}
     broken = corpus.unreadable
     without_text = tuple(p for p in corpus.texts if p not in usable and p not in broken)
@@ -170,7 +172,7 @@ def assemble(
     if questions is None:
         return Dataset(name, usable, {}, {}, without_text, corpus.images, tuple(warnings))
     if language is not None:
-        name = f"{name}-{language}"  # another set, with results of its own
+        name = f"{name}-{language}"  # a set with its own results
     known = {question.id for question in questions}
     relevant: dict[str, dict[str, int]] = {}
     for where, query, page, grade in judgements:
@@ -199,12 +201,12 @@ def assemble(
 
 
 def left_out(names: Sequence[str], what: str, why: str) -> list[str]:
-    """A warning that counts what was left out and names the first few; none if there is none."""
+    """A warning that counts what was left out and names the first few; empty if there is none."""
     return [f"{count(len(names), what)} {why} left out: {listing(names)}"] if names else []
 
 
 def check_new(name: str, seen: set[str], place: str) -> None:
-    """An id is given once."""
+    """Raise if an id is not valid or not unique."""
     check_id(name, place)
     if name in seen:
         raise DatasetError(f"{place}: the id {name!r} is given twice")
@@ -219,7 +221,7 @@ def _in_language(
     spoken = [question for question in questions if question.language == language]
     if not spoken:
         found = sorted({question.language for question in questions if question.language})
-        known = f"found {', '.join(found)}" if found else "it does not tell languages"
+        known = f"found {', '.join(found)}" if found else "the set names no languages"
         raise DatasetError(f"{place}: no question in {language!r}; {known}")
     return spoken
 
@@ -251,7 +253,7 @@ def _read_corpus(folder: Path) -> Corpus:
 
 
 def _inside(name: str, place: str) -> str:
-    """A path that stays in its folder, on every system."""
+    """A relative path that stays in its folder, on every system."""
     outside = any(
         path.is_absolute() or path.drive or path.root or ".." in path.parts
         for path in (PurePosixPath(name), PureWindowsPath(name))
@@ -270,7 +272,7 @@ def _judgements(qrels: Path) -> Iterator[Judgement]:
 
 
 def _rows(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
-    """The objects of a file of JSON lines, each with its place; ids must be unique."""
+    """The objects of a JSON Lines file, each with its place; ids must be unique."""
     seen: set[str] = set()
     try:
         with open(path, encoding="utf-8") as file:
@@ -288,7 +290,7 @@ def _rows(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
                 yield row, place
     except FileNotFoundError:
         raise DatasetError(
-            f"{path}: missing; expected a set in the BEIR shape, cached vectors, or a copy of a "
+            f"{path}: missing; expected a set in the BEIR format, cached vectors, or a copy of a "
             "ViDoRe set"
         ) from None
     except UnicodeDecodeError as error:

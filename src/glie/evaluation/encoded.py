@@ -1,4 +1,4 @@
-"""Sets as vectors, in memory or on disk, read block by block."""
+"""Encoded sets: pages and queries as vectors, in memory or on disk, read block by block."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from glie.pages import Pages, Queries, VectorSets
 
 
 class Half(NamedTuple):
-    """Packed vectors in half the bytes. What is read back differs from what an encoder gave by
-    2**-11 of a vector's length at most, a quarter of what bfloat16 codes lose."""
+    """Packed vectors in float16. The rounding error is at most 2**-11 of a vector's length, a
+    quarter of that of bfloat16 codes."""
 
     vectors: npt.NDArray[np.float16]
     offsets: npt.NDArray[np.int64]
@@ -33,7 +33,7 @@ class Half(NamedTuple):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Half:
-        """The reverse; a ValueError says what is wrong."""
+        """Read what `to_bytes` wrote; a ValueError says what is wrong."""
         from safetensors import SafetensorError
         from safetensors.numpy import load
 
@@ -52,18 +52,18 @@ class Half(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Encoded:
-    """The pages and questions of a set as vectors. Pages are read as they are asked for, so that
-    a corpus may be larger than memory."""
+    """The pages and questions of a set as vectors. Pages are read on demand, so that a corpus may
+    be larger than memory."""
 
     name: str
     encoder: EncoderId
     page_ids: list[str]
-    lengths: npt.NDArray[np.int64]  # vectors of each page
+    lengths: npt.NDArray[np.int64]  # number of vectors of each page
     dim: int
     queries: Queries
     relevant: dict[str, dict[str, int]]  # by query, then page: 1 or a grade
-    warnings: tuple[str, ...]  # what was left out, in loading and in encoding
-    shard_pages: tuple[int, ...]  # pages of each shard
+    warnings: tuple[str, ...]  # what loading and encoding left out
+    shard_pages: tuple[int, ...]  # number of pages of each shard
     read_shard: Callable[[int], Half]
 
     @property
@@ -80,7 +80,7 @@ class Encoded:
         return self.take(range(len(self.page_ids)))
 
     def take(self, rows: Sequence[int] | npt.NDArray[np.integer[Any]]) -> Pages:
-        """Some pages, by row, in the order asked for; only the blocks they are in are read."""
+        """Some pages, by row, in this order; reads only the blocks that hold them."""
         wanted = np.asarray(rows, dtype=np.int64)
         if wanted.size and not 0 <= wanted.min() <= wanted.max() < len(self.page_ids):
             raise IndexError(f"rows {wanted.min()} to {wanted.max()} of {len(self.page_ids)} pages")
@@ -109,3 +109,41 @@ def check_set(encoded: Encoded, encoder: Identified) -> None:
     """Refuse vectors of another encoder."""
     remedy = "use that one, or encode the set again"
     check_match(encoded.encoder, EncoderId.of(encoder), f"{encoded.name}: vectors of", remedy)
+
+
+def joined(
+    sets: Sequence[Encoded], share: float = 1.0, seed: int = 0
+) -> tuple[Pages, Queries, list[list[str]]]:
+    """Join sets for a fit: pages, queries, and the relevant pages of each query.
+
+    With a `share` below 1, that share of the pages is drawn from each set, with the queries that
+    these pages answer. Ids begin with the number and the name of their set.
+    """
+    for one in sets:
+        check_set(one, sets[0].encoder)
+    chosen = [_drawn(len(one.page_ids), share, [seed, place]) for place, one in enumerate(sets)]
+    lengths = [one.lengths[rows] for one, rows in zip(sets, chosen, strict=True)]
+    offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
+    vectors = np.empty((int(offsets[-1]), sets[0].dim), np.float32)
+    ids: list[str] = []
+    asked: list[npt.NDArray[np.float32]] = []
+    relevant: list[list[str]] = []
+    done = 0
+    for place, (one, rows) in enumerate(zip(sets, chosen, strict=True)):
+        pages = one.take(rows)
+        vectors[done : done + len(pages.vectors)] = pages.vectors
+        done += len(pages.vectors)
+        prefix, known = f"{place}:{one.name}/", set(pages.ids)
+        ids.extend(prefix + page for page in pages.ids)
+        for query, tokens in zip(one.queries.ids, one.queries, strict=True):
+            found = [prefix + page for page in one.relevant[query] if page in known]
+            if found:
+                asked.append(tokens)
+                relevant.append(found)
+    return Pages.packed(vectors, offsets, ids), Queries(asked), relevant
+
+
+def _drawn(total: int, share: float, seed: Sequence[int]) -> npt.NDArray[np.int64]:
+    """A random share of the rows, in order."""
+    order = np.random.default_rng(seed).permutation(total)
+    return np.sort(order[: max(1, round(share * total))])

@@ -1,4 +1,4 @@
-"""Encoding sets: pages and questions to vectors, a shard at a time, into memory or a cache."""
+"""Encode sets: pages and questions to vectors, shard by shard, into memory or a cache."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from glie.identity import EncoderId
 from glie.pages import Pages, Queries
 from glie.progress import OnProgress, Progress, ignore
 
-SHARD_PAGES = 64  # what a killed run has to encode again, at most
-SHARD_BYTES = 32 * 2**20  # of float32, and a batch, where pages have many vectors
+SHARD_PAGES = 64  # a killed run encodes at most so many again
+SHARD_BYTES = 32 * 2**20  # of float32; a shard ends with the batch that exceeds it
 TEXTS_PER_BATCH, IMAGES_PER_BATCH = 32, 8  # a decoded image takes 10 MB and more
 
 NO_OCR = 'with no text but an image (pip install "glie[ocr]" to read it)'
@@ -46,9 +46,11 @@ def encode(
     cache: str | os.PathLike[str] | None = None,
     progress: OnProgress = ignore,
 ) -> Encoded:
-    """The vectors of a set, of one that is encoded already as it is. With a `cache` folder they
-    are written there, and read from there the next time; without, they are kept in memory, rounded
-    in the same way, so that a cache changes no result."""
+    """Encode a set; an encoded set is returned as it is.
+
+    With a `cache` folder, vectors are written there and read from there the next time. Without,
+    they stay in memory, rounded in the same way, so that a cache changes no result.
+    """
     if isinstance(dataset, Encoded):
         if encoder is not None:
             check_set(dataset, encoder)
@@ -58,7 +60,7 @@ def encode(
     if cache is None:
         memory = _Memory()
         queries = _encode_into(memory, dataset, encoder, progress)
-        return _joined(dataset, encoder, memory.entries, queries, memory.halves.__getitem__)
+        return _encoded(dataset, encoder, memory.entries, queries, memory.halves.__getitem__)
     key = _key(dataset, encoder)
     name = re.sub(r"[^\w.-]+", "_", dataset.name).strip(".")[:80]
     folder = Path(cache) / f"{name}-{key[:16]}"
@@ -73,7 +75,7 @@ def encode(
 
 
 def _key(dataset: Dataset, encoder: Encoder) -> str:
-    """A digest of all that decides the vectors, and of what they are asked and judged by."""
+    """A digest of everything that decides the vectors and how they are judged."""
     given = reads(encoder)
     by_ocr = given == "text" and not all(dataset.pages.values()) and ocr_available()
     digest = hashlib.sha256()
@@ -90,14 +92,16 @@ def _key(dataset: Dataset, encoder: Encoder) -> str:
 class _Shard(NamedTuple):
     pages: Pages
     left_out: dict[str, list[str]]  # since the shard before, by reason
-    next: int  # the page of the set to go on with
+    next: int  # the first page of the set that is not encoded yet
 
 
 def _shards(
     dataset: Dataset, encoder: Encoder, start: int, progress: OnProgress
 ) -> Iterator[_Shard]:
-    """Encode the pages of a set from one of them on, a shard at a time. What is encoded when
-    something goes wrong, or is interrupted, comes as a last shard before the error does."""
+    """Encode the pages of a set from page `start` on, shard by shard.
+
+    On an error or an interrupt, the pages encoded so far are yielded before the error is raised.
+    """
     ids, what = list(dataset.pages), reads(encoder)
     batch_size = IMAGES_PER_BATCH if what == "image" else TEXTS_PER_BATCH
     names: list[str] = []
@@ -129,8 +133,10 @@ def _shards(
 
 
 def _given(dataset: Dataset, page: str, what: str, dropped: dict[str, list[str]]) -> Any:
-    """What an encoder gets of a page: its text, read off its image where there is no other, or
-    its image. None, and a reason, if there is no such thing."""
+    """What an encoder reads of a page: its text (by OCR if it has only an image), or its image.
+
+    If there is neither, None; the reason is added to `dropped`.
+    """
     text, picture = dataset.pages[page], dataset.images.get(page)
     if what == "text" and text:
         return text
@@ -164,7 +170,7 @@ class _Memory:
 def _encode_into(
     store: _Memory | Journal, dataset: Dataset, encoder: Encoder, progress: OnProgress
 ) -> Queries:
-    """Encode what the store does not have yet, and the questions."""
+    """Encode the pages that the store lacks, and all questions."""
     start = store.entries[-1].next if store.entries else 0
     for pages, dropped, following in _shards(dataset, encoder, start, progress):
         if len(pages):
@@ -190,7 +196,7 @@ def _check_dim(encoder: Encoder, entries: Sequence[Entry], dim: int) -> None:
         )
 
 
-def _joined(
+def _encoded(
     dataset: Dataset,
     encoder: Encoder,
     entries: Sequence[Entry],

@@ -1,4 +1,4 @@
-"""An experiment: methods, budgets and seeds, measured on sets of vectors."""
+"""An experiment: methods, budgets and seeds, measured on encoded sets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from glie.evaluation.methods import (
     WITH_CODEWORDS,
     Method,
     fitted,
-    has_words_for,
+    has_codewords_for,
     residual_coded,
     seeded,
 )
@@ -38,14 +38,14 @@ from glie.progress import OnProgress, Progress, ignore
 from glie.search.results import Ranking
 from glie.training.recipe import recipe_of
 
-DEPTH = 100  # pages of a ranking that are kept: what recall@100 and run files need
+DEPTH = 100  # pages of a ranking, for recall@100 and run files
 SHORTLISTS = (5, 10, 20, 50, 100)
 SHORTLIST_K = 4  # the budget of the shortlist table
 CODEWORD_SHORTLIST = "words-shortlist"
-CODEWORD_SHORTLISTS = (20, 50, 100, 200, 500)  # words are looked up for more pages
-CODEWORD_SHORTLIST_BYTES = 520  # their budget, or the nearest that is measured
+CODEWORD_SHORTLISTS = (20, 50, 100, 200, 500)  # longer, as is their default
+CODEWORD_SHORTLIST_BYTES = 520  # the budget of their table, or the nearest measured
 CAPACITIES = ((128, 1), (256, 1), (512, 1), (512, 3))  # width and depth of a decoder
-SHARES = (0.25, 0.5, 1.0)  # of the pages that are fitted on
+SHARES = (0.25, 0.5, 1.0)  # of the pages to fit on
 
 
 def run(
@@ -55,7 +55,7 @@ def run(
     store: Store,
     progress: OnProgress = ignore,
 ) -> Iterator[Result]:
-    """Every result of a plan, set by set, as it is finished."""
+    """Yield every result of a plan, set by set, as soon as it is measured."""
     check_names([encoded.name for encoded in sets])
     for encoded in sets:
         for other in (*sets, *([] if codecs is None else codecs.sources(encoded))):
@@ -73,14 +73,14 @@ def run(
 
 
 class _Coded(NamedTuple):
-    """The codes of a set, and what reads them back."""
+    """The codes of a set, and the codec that made them."""
 
     codec: Codec
     codes: CodesInMemory
 
 
 class _Bench:
-    """One set, and what is measured on it."""
+    """The measurements on one set."""
 
     def __init__(
         self,
@@ -115,12 +115,12 @@ class _Bench:
 
     @property
     def _has_codewords(self) -> bool:
-        return has_words_for(self.encoded.encoder, self.encoded.dim)
+        return has_codewords_for(self.encoded.encoder, self.encoded.dim)
 
     def _settings(self, method: str, seed: int, *, by_bytes: bool = False) -> Iterator[Setting]:
         """A method at every budget."""
         for budget in self.plan.budgets:
-            sized = by_bytes and self.plan.in_bytes  # then how many vectors is its own affair
+            sized = by_bytes and self.plan.in_bytes  # then the method chooses the number of vectors
             k = None if sized else self.plan.vectors(budget, self.encoded.dim)
             given = budget if self.plan.in_bytes else None
             yield Setting(self.encoded.name, method, k, seed, bytes=given)
@@ -134,7 +134,7 @@ class _Bench:
         yield from self._one_stage(settings, self.key, functools.partial(self._codes, method))
 
     def _of_residuals(self, codecs: Codecs, seed: int) -> Iterator[Result]:
-        """With centroids that are found once something is to be measured."""
+        """PLAID; its centroids are fitted only if a result is missing."""
 
         def codes(setting: Setting) -> CodesInMemory:
             code = codecs.residual_code(self.encoded, self._bytes(setting), seed)
@@ -145,7 +145,7 @@ class _Bench:
             yield from self._one_stage([setting], f"{self.key}-{decides}", codes)
 
     def _of_codewords(self, name: str, seed: int) -> Iterator[Result]:
-        """With words of a codebook, looked up for a shortlist."""
+        """Codewords of a codebook; the shortlist is reconstructed and reranked."""
         settings = list(self._settings(name, seed, by_bytes=True))
         nearest = min(
             settings, key=lambda s: abs(math.log(self._bytes(s) / CODEWORD_SHORTLIST_BYTES))
@@ -158,7 +158,7 @@ class _Bench:
                     for method in (name, ORACLE)
                     for length in CODEWORD_SHORTLISTS
                 ]
-            # adapted only if something is to be measured: pages and budget decide the rest
+            # adapted only if a result is missing: its key needs the pages and the budget alone
             codec = Codec(bytes_per_page=self._bytes(setting), adapt=name == ADAPTED)
             coded = functools.cache(functools.partial(self._in_codewords, setting, codec))
             yield from self._two_stages(asked, f"{self.key}-{codec_digest(codec)}", coded)
@@ -195,7 +195,7 @@ class _Bench:
             yield from self._other_fits(codecs, seed)
 
     def _other_fits(self, codecs: Codecs, seed: int) -> Iterator[Result]:
-        """With decoders of other sizes, and fitted on fewer pages."""
+        """Fits with other decoder sizes, and on fewer pages."""
         plan = self.plan
         others: list[tuple[tuple[int, int] | None, float, str]] = []
         if "capacity" in plan.more:
@@ -215,7 +215,7 @@ class _Bench:
     def _regenerated(
         self, codec: Codec, setting: Setting, methods: Sequence[str], shortlists: Sequence[int]
     ) -> Iterator[Result]:
-        """A fitted codec at a budget, by some methods and with some shortlists."""
+        """A fitted codec at a budget, with some methods and shortlist lengths."""
         assert setting.k is not None
         at_k = codec.at(setting.k)
 
@@ -248,7 +248,7 @@ class _Bench:
     def _two_stages(
         self, settings: Iterable[Setting], key: str, coded: Callable[[], _Coded]
     ) -> Iterator[Result]:
-        """With the shortlist regenerated, or (the oracle) replaced by the true vectors."""
+        """Two-stage search: the shortlist regenerated or, for the oracle, its true vectors."""
 
         def measure(setting: Setting) -> Result:
             codec, codes = coded()
@@ -319,7 +319,7 @@ class _Bench:
         compress: Callable[[Pages], Codes],
         size: Callable[[Codes], int] | None = None,
     ) -> CodesInMemory:
-        """The codes of all pages, block by block."""
+        """Compress all pages, block by block."""
 
         def parts() -> Iterator[Codes]:
             done, total = 0, len(self.encoded.page_ids)

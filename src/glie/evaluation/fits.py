@@ -1,4 +1,4 @@
-"""What is fitted for an experiment: codecs and centroids of other sets than the one measured."""
+"""Codecs and centroids fitted for an experiment, on other sets than the one measured."""
 
 from __future__ import annotations
 
@@ -7,25 +7,22 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from glie.codec.codec import Codec
 from glie.codec.readout.codebook import Codebook
 from glie.evaluation.baselines import ResidualCode, pooled
-from glie.evaluation.encoded import Encoded, check_set
+from glie.evaluation.encoded import Encoded, joined
 from glie.evaluation.plan import Plan, check_others, recipe_for
 from glie.evaluation.store import Store, fingerprint
-from glie.pages import Pages, Queries
 from glie.progress import OnProgress, Progress, ignore
 from glie.storage import digest
-from glie.training.fit import FitProgress, fit
+from glie.training.fit import fit
+from glie.training.fitter import FitProgress
 
-RESIDUAL_VECTORS = 500_000  # before pooling; centroids are fitted on no more
+RESIDUAL_VECTORS = 500_000  # at most, before pooling, to fit centroids on
 
 
 class Codecs:
-    """The fitted codecs that are measured: one that is given, or fits on some sets."""
+    """The fitted codecs to measure: one that is given, or codecs fitted on some sets."""
 
     def __init__(
         self,
@@ -37,7 +34,7 @@ class Codecs:
         sets: Sequence[Encoded] = (),
         progress: OnProgress = ignore,
     ) -> None:
-        """`fit_on` None, without a codec given, means the others of `sets`."""
+        """Without `given` and `fit_on`, each set is measured by a codec of the others of `sets`."""
         if given is None and fit_on is None:
             check_others(sets)
         self.plan, self.store, self.given, self.fit_on = plan, store, given, fit_on
@@ -45,7 +42,7 @@ class Codecs:
         self._residual_codes: dict[str, ResidualCode] = {}
 
     def sources(self, encoded: Encoded) -> Sequence[Encoded]:
-        """What the codec that measures a set is fitted on."""
+        """The sets that the codec for a set is fitted on."""
         if self.given is not None:
             return []
         if self.fit_on is not None:
@@ -95,12 +92,12 @@ class Codecs:
         return self.store.codec(f"{title[:80]}-seed{seed}-{key}", make)
 
     def residual_key(self, encoded: Encoded, bytes_per_page: int, seed: int) -> str:
-        """What decides a residual code."""
+        """A digest of the inputs of a residual code."""
         decides = [fingerprint(source) for source in self.sources(encoded)]
         return digest(json.dumps([decides, bytes_per_page, seed]).encode())
 
     def residual_code(self, encoded: Encoded, bytes_per_page: int, seed: int) -> ResidualCode:
-        """Centroids of the pages that a codec would be fitted on, pooled for a budget."""
+        """PLAID's centroids for a budget, fitted on the pages that a codec is fitted on."""
         key = self.residual_key(encoded, bytes_per_page, seed)
         if key not in self._residual_codes:
             sources = self.sources(encoded)
@@ -114,43 +111,8 @@ class Codecs:
         return self._residual_codes[key]
 
 
-def joined(
-    sets: Sequence[Encoded], share: float = 1.0, seed: int = 0
-) -> tuple[Pages, Queries, list[list[str]]]:
-    """Several sets as one to fit on, or a share of their pages with the questions they answer:
-    pages, questions, and which pages answer which. Ids begin with the set's place and name."""
-    for one in sets:
-        check_set(one, sets[0].encoder)
-    chosen = [_drawn(len(one.page_ids), share, [seed, place]) for place, one in enumerate(sets)]
-    lengths = [one.lengths[rows] for one, rows in zip(sets, chosen, strict=True)]
-    offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
-    vectors = np.empty((int(offsets[-1]), sets[0].dim), np.float32)
-    ids: list[str] = []
-    asked: list[npt.NDArray[np.float32]] = []
-    relevant: list[list[str]] = []
-    done = 0
-    for place, (one, rows) in enumerate(zip(sets, chosen, strict=True)):
-        pages = one.take(rows)
-        vectors[done : done + len(pages.vectors)] = pages.vectors
-        done += len(pages.vectors)
-        prefix, known = f"{place}:{one.name}/", set(pages.ids)
-        ids.extend(prefix + page for page in pages.ids)
-        for query, tokens in zip(one.queries.ids, one.queries, strict=True):
-            found = [prefix + page for page in one.relevant[query] if page in known]
-            if found:
-                asked.append(tokens)
-                relevant.append(found)
-    return Pages.packed(vectors, offsets, ids), Queries(asked), relevant
-
-
-def _drawn(total: int, share: float, seed: Sequence[int]) -> npt.NDArray[np.int64]:
-    """The rows of a share of some pages, in order."""
-    order = np.random.default_rng(seed).permutation(total)
-    return np.sort(order[: max(1, round(share * total))])
-
-
 def facts(codec: Codec) -> dict[str, Any]:
-    """What a table says of a fitted codec, or of a codebook that is not everyone's."""
+    """Facts for the tables about a fitted codec, or about an adapted codebook."""
     if codec.fitted is None:
         book = codec.codebook
         if book is None or book is Codebook.shipped():

@@ -1,8 +1,8 @@
-"""Light-ColPali's fine-tuning at a matched budget, the rival of appendix C of the paper.
+"""Light-ColPali's fine-tuning at a matched budget: the baseline of appendix C of the paper.
 
-A page's vectors are clustered, without gradient, and the means of the clusters, back on the sphere,
-answer the questions. A LoRA of the whole encoder learns, through that merge, from pairs of a
-question and the image of the page that answers it. One adapter serves one k.
+A page's vectors are clustered, without gradient. The normalised means of the clusters are searched.
+A LoRA of the whole encoder is trained through that merge, on pairs of a question and the image of
+a page that answers it. One adapter serves one k.
 
     encoder = LightColPali("colpali-v1.3-hf")
     pairs, warnings = image_pairs(glie.evaluation.load("my-set"))
@@ -48,22 +48,22 @@ ITEMS_PER_PASS = 8  # images or questions encoded at once
 
 @dataclasses.dataclass(frozen=True)
 class FineTuning:
-    """The settings, as they stand those of appendix C. It names neither the optimizer nor the
-    learning rate: those are of ColPali's recipe, which it follows."""
+    """The settings. The defaults are those of appendix C; optimizer and learning rate, which it
+    does not name, are those of ColPali's recipe, which it follows."""
 
     rank: int = 32
     alpha: int = 32
     dropout: float = 0.05
-    # of every attention that calls its layers so: the language model's, and in ColPali the vision
-    # tower's, which together have the 13.3M parameters that the appendix counts
+    # of every attention with layers of these names: the language model's and, in ColPali, the
+    # vision tower's. Together they have the 13.3M parameters that the appendix counts
     layers: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj")
-    pairs: int = 4000  # at most; chosen at random where there are more
+    pairs: int = 4000  # at most, chosen at random
     epochs: int = 5
     steps: int | None = None  # of the optimizer, instead of epochs
-    batch: int = 8  # pairs; each page is a negative of the other questions
+    batch: int = 8  # pairs; each page is a negative for the other questions
     accumulation: int = 4  # batches a step
-    learning_rate: float = 5e-5  # linear, up over the warm-up and then down to nothing
-    warmup: float = 0.1  # of the steps
+    learning_rate: float = 5e-5  # rises linearly over the warm-up, then falls linearly to 0
+    warmup: float = 0.1  # share of the steps
     clip: float = 1.0
 
     def __post_init__(self) -> None:
@@ -82,36 +82,38 @@ class FineTuning:
             )
 
     def steps_for(self, pairs: int) -> int:
-        """How many steps so many pairs make; what fills no batch is left out of its epoch."""
+        """The number of steps for so many pairs; an incomplete batch is left out of its epoch."""
         batches = self.epochs * (pairs // min(self.batch, pairs))
         return self.steps or math.ceil(batches / self.accumulation)
 
     def rate(self, step: int, steps: int) -> float:
-        """The share of the learning rate at a step; the first step is 0."""
+        """The learning rate at a step, as a share; the first step is 0."""
         warm = int(self.warmup * steps)
         return min((step + 1) / (warm + 1), (steps - step) / (steps - warm))
 
 
 @dataclasses.dataclass(frozen=True)
 class TuneProgress(Progress):
-    """Steps of a fine-tuning."""
+    """The steps of a fine-tuning."""
 
     _: dataclasses.KW_ONLY
     loss: float  # of the last step
 
 
 class Pair(NamedTuple):
-    """A question and the image of a page that answers it."""
+    """A question, and the image of a page that answers it."""
 
     question: str
     image: Picture
 
 
 def image_pairs(dataset: Dataset | Encoded) -> tuple[list[Pair], list[str]]:
-    """Each question of a set with the image of each page that answers it, and a warning that names
-    the pages that have none."""
+    """Pairs of each question with the image of each page that answers it; and a warning that names
+    the pages without an image."""
     if not isinstance(dataset, Dataset):
-        raise DatasetError(f"{dataset.name}: vectors, without images; give the set they are of")
+        raise DatasetError(
+            f"{dataset.name}: cached vectors have no images; give the set they were made of"
+        )
     answers = [(query, page) for query, pages in dataset.relevant.items() for page in pages]
     pairs = [
         Pair(dataset.queries[query], dataset.images[page])
@@ -126,7 +128,7 @@ def image_pairs(dataset: Dataset | Encoded) -> tuple[list[Pair], list[str]]:
 
 
 class LightColPali(RetrievalModel):
-    """A ColPali or ColQwen2 model of `transformers`, as it is or with an adapter from `save`.
+    """A ColPali or ColQwen2 model of `transformers`, with or without an adapter from `save`.
 
     `model` is a folder, or a name on the Hugging Face Hub.
     """
@@ -147,11 +149,11 @@ class LightColPali(RetrievalModel):
 
     @property
     def k(self) -> int | None:
-        """The budget that it was fine-tuned for."""
+        """The budget that the model was fine-tuned for."""
         return self.notes.get("k")
 
     def encode_pages(self, pages: Sequence[Any]) -> list[Floats]:
-        """One (n, D) array a page: a picture, or the path of one."""
+        """One (n, D) array a page. A page is a picture, or the path of one."""
         return self._encode(pages, self.page_vectors)
 
     def encode_queries(self, texts: Sequence[str]) -> list[Floats]:
@@ -161,8 +163,8 @@ class LightColPali(RetrievalModel):
         return self._encode(texts, self.query_vectors)
 
     def codes(self, pages: Sequence[Any], ids: Sequence[str], k: int | None = None) -> Codes:
-        """The merged vectors of pages, as an index would store them, at the budget that it was
-        fine-tuned for or at another."""
+        """The merged vectors of pages as an index stores them; by default at the budget that the
+        model was fine-tuned for."""
         if k is None and self.k is None:
             raise InputError("k: expected a budget, since the model is not fine-tuned for one")
         budget = CodecConfig(k=k or self.k or 0).k
@@ -182,7 +184,7 @@ class LightColPali(RetrievalModel):
         return found
 
     def scores(self, questions: Sequence[str], pages: Sequence[Any], k: int) -> Tensor:
-        """(Q, P) MaxSim of questions over merged pages, with gradients through the means."""
+        """MaxSim (Q, P) of questions over merged pages, with gradients through the means."""
         from glie.training.losses import best_matches
 
         tokens, asked = self.query_vectors(questions)
@@ -191,18 +193,18 @@ class LightColPali(RetrievalModel):
         return best.masked_fill(~asked[:, None], 0).sum(-1)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the adapter, in peft's format, and the notes of its fine-tuning: beside the folder,
-        and rename them into it when all are whole."""
+        """Write the adapter, in peft's format, and the notes of its fine-tuning. Files are written
+        beside the folder and renamed into it when all are complete."""
         if not self.notes:
             raise InputError("nothing to save: the model is not fine-tuned")
         place = Path(folder).resolve()
         check_place(place)
         try:
             with tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{place.name}-") as made:
-                # its embeddings are the model's own, and looking for changes could ask the Hub
+                # embeddings are not trained, and checking them for changes could ask the Hub
                 self.model.save_pretrained(made, save_embedding_layers=False)
                 parts, notes = list(Path(made).iterdir()), Path(made, NOTES)
-                notes.write_text("{}", encoding="utf-8")  # with these, a folder is not loaded
+                notes.write_text("{}", encoding="utf-8")  # an incomplete folder is not loaded
                 notes.replace(place / NOTES)
                 notes.write_text(json.dumps(self.notes, indent=1), encoding="utf-8")
                 for part in (*parts, notes):
@@ -212,8 +214,8 @@ class LightColPali(RetrievalModel):
 
 
 def merged_vectors(vectors: Tensor, real: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The (B, k, D) means of the clusters of pages (B, N, D), on the sphere, and the (B, k) mask of
-    those in use. Which cluster a vector is in carries no gradient; the means do."""
+    """The normalised means (B, k, D) of the clusters of pages (B, N, D), and the mask (B, k) of
+    clusters that exist. Gradients pass through the means, not through the clustering."""
     import torch
 
     merged = []
@@ -236,10 +238,10 @@ def fine_tune(
     seed: int = 0,
     progress: Callable[[TuneProgress], None] = ignore,
 ) -> list[float]:
-    """Give the encoder a fresh LoRA and train it through the merge; the loss of every step.
+    """Train a new LoRA of the encoder through the merge; returns the loss of every step.
 
-    The same inputs, seed and thread count give the same weights. Interrupted, it keeps what it has
-    learned so far, and `encoder.notes` say so.
+    The same inputs, seed and thread count give the same weights. An interrupted run keeps the
+    weights so far, and `encoder.notes` say so.
     """
     import torch
 
@@ -252,7 +254,7 @@ def fine_tune(
     if len({pair.image for pair in chosen}) < 2:
         raise InputError("pairs: expected at least two pages, since each is a negative of others")
     for image in {pair.image for pair in chosen}:
-        image.open()  # a damaged one is found now, not after an hour
+        image.open()  # find a damaged image now, not after an hour
     batches = _batches(chosen, settings.batch, rng)
     steps = settings.steps_for(len(chosen))
     relevant = set(pairs)
@@ -260,7 +262,7 @@ def fine_tune(
     interrupted, began, revision = False, time.perf_counter(), _revision(encoder.model)
     devices = [encoder.device] if encoder.device.type == "cuda" else []
     with torch.random.fork_rng(devices):
-        torch.manual_seed(seed)  # of the first weights, and of dropout
+        torch.manual_seed(seed)  # for the initial weights and dropout
         model = encoder.model = _with_lora(encoder.model, settings)
         weights = [weight for weight in model.parameters() if weight.requires_grad]
         optimizer = torch.optim.AdamW(weights, lr=settings.learning_rate, weight_decay=0.0)
@@ -312,7 +314,7 @@ def _loss(encoder: LightColPali, batch: list[Pair], relevant: set[Pair], k: int)
 
 
 def _batches(pairs: list[Pair], size: int, rng: np.random.Generator) -> Iterator[list[Pair]]:
-    """Batches without end: the pairs in a new order each epoch, less what fills no batch."""
+    """Yield batches forever: each epoch has a new order and no incomplete batch."""
     size = min(size, len(pairs))
     while True:
         order = rng.permutation(len(pairs))
@@ -333,7 +335,7 @@ def check_ready() -> None:
 
 
 def check_place(folder: Path) -> None:
-    """Make the folder, unless something that is no adapter lies there."""
+    """Make the folder; raise if it holds anything but an adapter."""
     if folder.is_file():
         raise EncoderError(f"{folder}: a file; an adapter is a folder")
     try:
@@ -346,7 +348,7 @@ def check_place(folder: Path) -> None:
 
 
 def _with_lora(model: Any, settings: FineTuning) -> Any:
-    """The model with a fresh adapter: its second matrices are zero, so it changes nothing yet."""
+    """The model with a new adapter. Its second matrices are zero: it changes nothing yet."""
     import peft
 
     return peft.get_peft_model(
@@ -371,7 +373,7 @@ def _with_adapter(model: Any, folder: Path) -> tuple[Any, dict[str, Any]]:
         raise EncoderError(
             f"{folder}: not an adapter (no readable {NOTES}); `glie light-colpali` makes one"
         ) from None
-    if not (folder / WEIGHTS).exists():  # peft would look for pickled ones
+    if not (folder / WEIGHTS).exists():  # otherwise peft would look for pickled weights
         raise EncoderError(f"{folder}: damaged: {WEIGHTS} is missing")
     if notes.get("model_revision") != _revision(model):
         raise EncoderError(f"{folder}: made for another model, {notes.get('model')!r}")
@@ -385,6 +387,6 @@ def _with_adapter(model: Any, folder: Path) -> tuple[Any, dict[str, Any]]:
 
 
 def _revision(model: Any) -> str:
-    """Tells models apart by their last layer, which no adapter of ours changes."""
+    """A digest of the model's last layer, which our adapters do not change."""
     last = model.get_submodule("embedding_proj_layer").weight.detach().float().cpu().numpy()
     return digest(last.tobytes())

@@ -1,6 +1,6 @@
-"""The methods that are compared: each a function from pages and a budget to codes.
+"""The methods that are compared: each is a function from pages and a budget to codes.
 
-A new one joins by being added to FREE.
+To add a method that needs no training, add it to FREE.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class Method(NamedTuple):
     name: str
     title: str
     citation: str
-    compress: Callable[[Pages, int, int], Codes]  # pages, a budget and a seed
-    seeded: bool = False  # whether a seed changes anything
+    compress: Callable[[Pages, int, int], Codes]  # from pages, a budget and a seed
+    seeded: bool = False  # whether the seed matters
     ours: bool = False  # not a baseline
-    by_bytes: bool = False  # whether its budget is in bytes a page, not in vectors
-    size: Callable[[Codes], int] | None = None  # their bytes, if not those in an index
+    by_bytes: bool = False  # whether the budget is in bytes a page, not in vectors
+    size: Callable[[Codes], int] | None = None  # bytes of the codes; None: as in an index
 
 
 def vector_bytes(dim: int) -> int:
-    """What an index stores of a vector in bfloat16, with its norm and its count."""
+    """Bytes of a vector in an index: bfloat16, its norm and its count."""
     return row_bytes(dim, BFLOAT16) + 4
 
 
@@ -53,7 +53,7 @@ def glie_free(pages: Pages, k: int, seed: int = 0) -> Codes:
 
 
 def quantised(pages: Pages, bytes_per_page: int, seed: int = 0) -> Codes:
-    """Normalised k-means at 2 bits a number: more vectors for the same bytes."""
+    """Normalised k-means at 2 bits a number: more vectors in the same bytes."""
     k = min(MAX_K, bytes_per_page // (row_bytes(pages.dim, "int2") + 1))  # each with its count
     return Codec(config=CodecConfig(k=k, dtype="int2", seed=seed)).compress(pages)
 
@@ -95,7 +95,7 @@ FREE = (
     Method(
         "quantised",
         "normalised k-means, 2 bits",
-        "The same at 2 bits a number, with as many vectors as the bytes allow.",
+        "The same at 2 bits a number, with as many vectors as fit.",
         quantised,
         seeded=True,
         ours=True,
@@ -105,13 +105,13 @@ FREE = (
 
 
 def seeded(codec: Codec, seed: int) -> Codec:
-    """The same codec, its clusters drawn with another seed."""
+    """The same codec with another seed for its clusters."""
     config = dataclasses.replace(codec.config, seed=seed)
     return Codec(config=config, fitted=codec.fitted, cascade=codec.cascade, codebook=codec.codebook)
 
 
 def fitted(codec: Codec) -> tuple[Method, Method]:
-    """The two ways to use a fitted codec: its code alone, and with the shortlist regenerated."""
+    """The two methods of a fitted codec: one stage, and with the shortlist regenerated."""
 
     def one_stage(pages: Pages, k: int, seed: int) -> Codes:
         return seeded(codec.single_stage.at(k), seed).compress(pages)
@@ -127,38 +127,38 @@ def fitted(codec: Codec) -> tuple[Method, Method]:
 
 
 def residual_coded(code: ResidualCode) -> Method:
-    """PLAID-style, with centroids that were found on other sets."""
+    """PLAID-style codes, with centroids fitted on other sets."""
     compress = functools.partial(plaid, code)
     return Method(PLAID, *LEARNED[PLAID], compress, by_bytes=True, size=plaid_bytes)
 
 
-def has_words_for(encoder: EncoderId, dim: int) -> bool:
-    """Whether the codebook that comes with glie was made for vectors like these."""
+def has_codewords_for(encoder: EncoderId, dim: int) -> bool:
+    """Whether the codebook that glie ships was fitted for this encoder."""
     book = Codebook.shipped()
     return book.dim == dim and book.encoder is not None and book.encoder.matches(encoder)
 
 
 ORACLE, UNCOMPRESSED, PLAID = "oracle", "uncompressed", "plaid"
 WITH_CODEWORDS = SHIPPED, ADAPTED = "glie-bytes", "glie-bytes-adapted"
-# title and citation of what is measured with a codec, with a codebook, or without any code
+# title and citation of the methods that need a codec, a codebook or no code at all
 LEARNED = {
     "glie-stage1": ("refined, one stage", "GLIE's refined code by itself."),
     "glie": ("full", "GLIE: the refined code, and the shortlist regenerated."),
-    ORACLE: ("shortlist oracle", "GLIE's shortlist, rescored with the true vectors."),
+    ORACLE: ("shortlist oracle", "GLIE's shortlist, reranked with the true vectors."),
     PLAID: (
         "centroids and residuals",
         "Ward clusters, each mean as a centroid's id and 1 bit a number, after ColBERTv2 and PLAID "
-        "(Santhanam et al. 2022); the centroids are those of the sets fitted on, pooled alike.",
+        "(Santhanam et al. 2022); the centroids are fitted on other sets, pooled in the same way.",
     ),
     SHIPPED: (
-        "words",
-        "GLIE in bytes: anchors at 2 bits a number, and words of the codebook that comes with it, "
-        "read back for a shortlist.",
+        "codewords",
+        "GLIE in bytes: anchors at 2 bits a number, and residuals as codewords of the codebook "
+        "that glie ships; the shortlist is reconstructed from them and reranked.",
     ),
     ADAPTED: (
-        "words, adapted",
-        "The same with a codebook made of the set's own pages, never of a question; it counts "
-        "among their bytes.",
+        "codewords, adapted",
+        "The same with a codebook fitted on the set's own pages, never on a question; its bytes "
+        "are counted.",
     ),
     UNCOMPRESSED: ("uncompressed", "Exact MaxSim over all vectors of every page."),
 }
@@ -168,18 +168,22 @@ CITATIONS = {
 }
 TITLES = {name: title for name, (title, _) in CITATIONS.items()}
 BASELINES = tuple(method.name for method in FREE if not method.ours)
-USUAL = ("raw-kmeans", "glie-free", "glie-stage1", "glie", UNCOMPRESSED)
-
-
-# what some methods need, and who gives it
+LADDER = ("raw-kmeans", "glie-free", "glie-stage1", "glie")
+OURS = (*LADDER[1:], "quantised", *WITH_CODEWORDS)
+USUAL = (*LADDER, UNCOMPRESSED)
+ALIASES = {"codewords": SHIPPED, "codewords-adapted": ADAPTED}
+# methods that need a fitted codec, and those that need other sets
 NEEDS_CODEC = ("glie-stage1", "glie", ORACLE)
 NEEDS_SETS = (PLAID,)
 
 
 def chosen_methods(names: str | None, *, codec: bool = False, fits: bool = False) -> list[str]:
-    """The methods that a list of names asks for; without one the usual, `all` for every one.
-    Those that need a codec, or sets to fit on, are there only if there will be one."""
+    """The methods of a comma-separated list; by default the usual ones, and `all` for every one.
+
+    Of these two, methods that need a codec, or sets to fit on, are left out if there is none.
+    """
     wanted = list(USUAL) if names is None else [name.strip() for name in names.split(",")]
+    wanted = [ALIASES.get(name, name) for name in wanted]
     if wanted == ["all"]:
         wanted = list(TITLES)
     for name in wanted:
@@ -189,7 +193,7 @@ def chosen_methods(names: str | None, *, codec: bool = False, fits: bool = False
     lacking: set[str] = set()
     for needy, given, what in (
         (NEEDS_CODEC, codec or fits, "a fitted codec; give --codec FOLDER or --fit-on DATASET"),
-        (NEEDS_SETS, fits, "sets to find centroids on; give --fit-on DATASET"),
+        (NEEDS_SETS, fits, "sets to fit centroids on; give --fit-on DATASET"),
     ):
         mine = set() if given else set(needy) & set(wanted)
         if mine and names not in (None, "all"):

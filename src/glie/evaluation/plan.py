@@ -1,4 +1,4 @@
-"""What an experiment is asked for, and what of it cannot be done."""
+"""The plan of an experiment, checked before anything is measured."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from glie.evaluation.methods import (
     NEEDS_CODEC,
     PLAID,
     SHIPPED,
-    has_words_for,
+    has_codewords_for,
     vector_bytes,
 )
 from glie.evaluation.store import filename
@@ -28,25 +28,25 @@ from glie.pages import Pages
 from glie.training.recipe import Recipe, recipe_of
 from glie.wording import count
 
-# tables that take longer: of the length of the shortlist, the size of the decoder, the number of
-# pages to fit on; and the intrinsic dimension of the pages
+# tables that take longer: by length of the shortlist, size of the decoder, number of pages fitted
+# on; and the intrinsic dimension of the pages
 MORE = ("shortlist", "capacity", "data", "geometry")
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What is measured."""
+    """What to measure."""
 
     methods: Sequence[str]
     budgets: Sequence[int]  # vectors a page, or bytes
     in_bytes: bool = False
     seeds: Sequence[int] = (0,)
-    more: Sequence[str] = ()  # what else is varied: some of MORE
+    more: Sequence[str] = ()  # further tables: some of MORE
     recipe: str | Recipe = "default"
     epochs: int | None = None
 
     def vectors(self, budget: int, dim: int) -> int:
-        """The k of a budget: as many vectors in bfloat16 as fit."""
+        """The k of a budget: the number of bfloat16 vectors that fit."""
         if self.in_bytes and budget < vector_bytes(dim):
             raise InputError(
                 f"--bytes-per-page: {budget} bytes hold no vector of {dim} numbers in bfloat16, "
@@ -55,17 +55,17 @@ class Plan:
         return CodecConfig(k=budget // vector_bytes(dim) if self.in_bytes else budget).k
 
     def bytes(self, budget: int, dim: int) -> int:
-        """The bytes of a budget."""
+        """A budget in bytes a page."""
         return budget if self.in_bytes else budget * vector_bytes(dim)
 
     @property
     def learned(self) -> bool:
-        """Whether a fitted codec is measured, if there is one."""
+        """Whether the plan needs a fitted codec."""
         varied = {"shortlist", "capacity", "data"} & set(self.more)
         return bool(varied or set(NEEDS_CODEC) & set(self.methods))
 
     def by_vectors(self, codec: bool) -> bool:
-        """Whether anything keeps whole vectors in bfloat16; with a codec, its code does."""
+        """Whether any method stores bfloat16 vectors; a fitted codec does."""
         free = {method.name for method in FREE if not method.by_bytes}
         return bool(free & set(self.methods)) or (codec and self.learned)
 
@@ -77,7 +77,7 @@ def recipe_for(plan: Plan) -> Recipe:
 
 
 def check_plan(plan: Plan, *, codec: bool, fits: bool, report: bool) -> None:
-    """Refuse a plan that cannot be carried out, or parts of it that nothing would come of."""
+    """Raise if a plan cannot be carried out, or if parts of it would have no effect."""
     from glie.training.fit import check_ready
 
     if not plan.in_bytes:
@@ -89,14 +89,14 @@ def check_plan(plan: Plan, *, codec: bool, fits: bool, report: bool) -> None:
     for name in plan.more:
         if not needs[name]:
             wanted = "--codec or --fit-on" if name == "shortlist" else "--fit-on"
-            raise InputError(f"--more {name}: it is about a fitted codec; give {wanted}")
+            raise InputError(f"--more {name}: it needs a fitted codec; give {wanted}")
     used = plan.learned or (fits and PLAID in plan.methods)
     if (codec or fits) and not plan.more and not used:
         raise InputError("--methods: none of them uses the codec; add glie, or leave the codec out")
     if fits and plan.learned:
         check_ready()
     probe = Pages([np.eye(2, 8)])
-    for method in FREE:  # what needs an extra that is not there says so now
+    for method in FREE:  # a missing extra is reported now
         if method.name in plan.methods:
             method.compress(probe, 64, 0)
     if PLAID in plan.methods:
@@ -109,29 +109,29 @@ def check_plan(plan: Plan, *, codec: bool, fits: bool, report: bool) -> None:
 
 
 def check_budgets(encoded: Encoded, plan: Plan, codec: bool) -> None:
-    """Whether they hold anything, found out before the first is measured."""
+    """Raise if a budget is too small for any method."""
     for budget in plan.budgets:
         if plan.by_vectors(codec):
             plan.vectors(budget, encoded.dim)
-        if SHIPPED in plan.methods and has_words_for(encoded.encoder, encoded.dim):
+        if SHIPPED in plan.methods and has_codewords_for(encoded.encoder, encoded.dim):
             Codec(bytes_per_page=plan.bytes(budget, encoded.dim))
 
 
 def without_codewords(sets: Sequence[Encoded], plan: Plan) -> list[str]:
-    """What is said of sets that the codebook was not made for."""
-    lacking = [one for one in sets if not has_words_for(one.encoder, one.dim)]
+    """A note about sets for which glie ships no codebook."""
+    lacking = [one for one in sets if not has_codewords_for(one.encoder, one.dim)]
     if SHIPPED not in plan.methods or not lacking:
         return []
     book = Codebook.shipped()
     name = None if book.encoder is None else book.encoder.name
     return [
-        f"{SHIPPED}: left out on {count(len(lacking), 'set')}: the codebook that comes with glie "
-        f"is for encoder {name!r} at D = {book.dim}; {ADAPTED} makes one for any"
+        f"{SHIPPED}: left out on {count(len(lacking), 'set')}: the codebook that glie ships "
+        f"is for encoder {name!r} at D = {book.dim}; {ADAPTED} fits one for any encoder"
     ]
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Results are told apart by the name of their set, in files too."""
+    """Raise if two sets have the same name, or names that make the same file name."""
     seen: dict[str, str] = {}
     for name in names:
         other = seen.setdefault(filename(name), name)
@@ -140,6 +140,6 @@ def check_names(names: Sequence[str]) -> None:
 
 
 def check_others(sets: Sequence[object]) -> None:
-    """Of one set there are no others to fit on."""
+    """Raise if there is only one set: there are no others to fit on."""
     if len(sets) < 2:
         raise InputError("--fit-on others: there is one set; give others to fit on")

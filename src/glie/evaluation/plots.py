@@ -1,4 +1,4 @@
-"""Pictures of what was measured."""
+"""The plots of a report."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from glie.errors import InputError, MissingExtraError
-from glie.evaluation.methods import ADAPTED, ORACLE, PLAID, SHIPPED, TITLES, UNCOMPRESSED
-from glie.evaluation.tables import OURS, Results, margin
+from glie.evaluation.methods import ADAPTED, ORACLE, OURS, PLAID, SHIPPED, TITLES, UNCOMPRESSED
+from glie.evaluation.results import Results, margin
 from glie.geometry import CorpusGeometry
 
 if TYPE_CHECKING:
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 FORMATS = (".png", ".svg", ".pdf")
 INK, FAINT = "#222222", "#d9d9d9"
-BLANK = {"facecolor": "white", "edgecolor": "none", "pad": 1}  # behind a label, over other lines
+BLANK = {"facecolor": "white", "edgecolor": "none", "pad": 1}  # the background of a label
 
 
 class _Series(NamedTuple):
-    name: str  # of the value of a page
+    name: str  # a field of PageGeometry
     label: str
     colour: str
-    rise: int  # of the label, in points: those of neighbours stand on different lines
+    rise: int  # height of the label in points, so that neighbours do not overlap
 
 
 SERIES = (
@@ -38,7 +38,7 @@ SERIES = (
 
 
 def check_plot(path: str | os.PathLike[str]) -> None:
-    """Whether a plot can be made there, found out before what it shows is measured."""
+    """Raise unless a plot can be written to this path: checked before anything is measured."""
     picture = Path(path)
     if picture.suffix.lower() not in FORMATS:
         raise InputError(f"{picture}: expected a name that ends in {', '.join(FORMATS)}")
@@ -48,19 +48,19 @@ def check_plot(path: str | os.PathLike[str]) -> None:
 
 
 def check_plotting() -> None:
-    """Whether plots can be made at all."""
+    """Raise unless matplotlib is installed."""
     _figure(1, 1)
 
 
 def plot_geometry(corpora: Sequence[CorpusGeometry], path: str | os.PathLike[str]) -> None:
-    """A dot a page: its intrinsic dimension and that of its controls, a row a corpus."""
+    """Plot intrinsic dimensions of pages and controls: a dot for each page, a row a corpus."""
     check_plot(path)
     figure = _figure(8, 1.6 + 0.62 * len(corpora))
     axes = figure.subplots()
     for row, corpus in enumerate(corpora):
         for series in SERIES:
             values = [getattr(page, series.name) for page in corpus.pages]
-            # spread by the golden ratio: even, and the same every time
+            # jitter by the golden ratio: even and reproducible
             heights = [row + 0.4 * ((0.618034 * i + 0.5) % 1 - 0.5) for i in range(len(values))]
             axes.scatter(values, heights, s=20, color=series.colour, alpha=0.5, linewidths=0)
             median = getattr(corpus, series.name).median
@@ -100,12 +100,12 @@ def plot_geometry(corpora: Sequence[CorpusGeometry], path: str | os.PathLike[str
     axes.set_axisbelow(True)
     axes.spines[:].set_visible(False)
     axes.set_xlabel("intrinsic dimension by TwoNN: a dot a page, a line the median", color=INK)
-    with warnings.catch_warnings():  # a letter that the font lacks is drawn as a box
+    with warnings.catch_warnings():  # a letter missing in the font is drawn as a box
         warnings.filterwarnings("ignore", "Glyph .* missing")
         figure.savefig(path, dpi=160)
 
 
-# the ladder in one hue, from light to dark as parts are added; the others in their own
+# the ladder has one hue, from light to dark; other methods have their own
 COLOURS = {
     "raw-kmeans": "#9a9a9a",
     "token-pooling": "#b07aa1",
@@ -123,7 +123,7 @@ COLOURS = {
 
 
 def plot_quality(results: Results, path: str | os.PathLike[str]) -> None:
-    """nDCG@5 against bytes a page, a line a method."""
+    """Plot nDCG@5 against bytes a page, a line for each method."""
     check_plot(path)
     figure = _figure(8, 5)
     axes = figure.subplots()
@@ -131,7 +131,7 @@ def plot_quality(results: Results, path: str | os.PathLike[str]) -> None:
     drawn: list[float] = []
     for method in results.methods:
         if method == ORACLE:
-            continue  # it stores what `glie` does, and reads what nobody stored
+            continue  # it stores what `glie` does, and reads vectors that are not stored
         points = [
             (
                 results.macro(method, k, lambda result: result.bytes_per_page).mean,
@@ -171,7 +171,7 @@ def plot_quality(results: Results, path: str | os.PathLike[str]) -> None:
 
 
 def plot_margin(results: Results, path: str | os.PathLike[str]) -> None:
-    """How far our methods are above the strongest training-free baseline at each budget."""
+    """Plot the margin of our methods over the strongest training-free baseline."""
     check_plot(path)
     figure = _figure(8, 4.4)
     axes = figure.subplots()
@@ -198,8 +198,8 @@ def plot_margin(results: Results, path: str | os.PathLike[str]) -> None:
 
 
 def plot_headroom(results: Results, path: str | os.PathLike[str]) -> None:
-    """The gap to uncompressed at each budget: what better decoding could win back, and what only
-    a longer shortlist could."""
+    """Plot the gap to uncompressed at each budget: the part that a better decoder could win back,
+    and the part that only a longer shortlist could."""
     check_plot(path)
     figure = _figure(8, 4.4)
     axes = figure.subplots()
@@ -223,7 +223,9 @@ def plot_headroom(results: Results, path: str | os.PathLike[str]) -> None:
         axes.bar(places, heights, 0.62, bottoms, color=colour, label=label)
         for place, height, bottom in zip(places, heights, bottoms, strict=True):
             if height >= 0.004:
-                inside = bottom + height / 2 if bottom else height - 0.002  # its foot is cut off
+                inside = (
+                    bottom + height / 2 if bottom else height - 0.002
+                )  # the axis cuts off its foot
                 axes.annotate(
                     f"{height:.3f}", (place, inside), ha="center", fontsize=8.5,
                     va="center" if bottom else "top",
@@ -240,11 +242,11 @@ def plot_headroom(results: Results, path: str | os.PathLike[str]) -> None:
 
 
 def plots(results: Results, folder: Path) -> dict[str, str]:
-    """The plots that there are results for, by the name of their file, with what they show."""
+    """Make the plots for which there are results; captions, by file name."""
     made = {}
     if results.methods:
         plot_quality(results, folder / "quality.png")
-        made["quality.png"] = "Quality against bytes a page, a line a method."
+        made["quality.png"] = "Quality against bytes a page, a line for each method."
     ours = [method for method in OURS if method in results.methods]
     if len(results.budgets) > 1 and any(margin(results, m, results.budgets[0]) for m in ours):
         plot_margin(results, folder / "margin.png")
@@ -255,15 +257,14 @@ def plots(results: Results, folder: Path) -> dict[str, str]:
     if {"glie", ORACLE} <= set(results.methods) and results.ceiling is not None:
         plot_headroom(results, folder / "headroom.png")
         made["headroom.png"] = (
-            "The gap to uncompressed: what perfect decoding of the same shortlist would win back, "
-            "and what only a longer shortlist would."
+            "The gap to uncompressed: the part that perfect decoding of the same shortlist would "
+            "win back, and the part that only a longer shortlist would."
         )
     return made
 
 
 def _label_ends(axes: Axes, ends: list[tuple[float, float, str, str]]) -> None:
-    """A name at the end of each line; where lines end close to each other, their names stand
-    apart, around the middle of them."""
+    """Label each line at its end; labels that would overlap are spread around their mean."""
     low, high = axes.get_ylim()
     apart = 0.05 * (high - low)
     groups: list[list[tuple[float, float, str, str]]] = []
@@ -283,7 +284,7 @@ def _label_ends(axes: Axes, ends: list[tuple[float, float, str, str]]) -> None:
 
 
 def _places(group: list[tuple[float, float, str, str]], apart: float) -> list[float]:
-    """Heights for the names of a group, from the lowest up."""
+    """Heights of the labels of a group, from the lowest up."""
     middle = sum(y for _, y, _, _ in group) / len(group)
     return [middle + apart * (place - (len(group) - 1) / 2) for place in range(len(group))]
 
@@ -296,7 +297,7 @@ def _plain(axes: Axes) -> None:
 
 
 def _figure(width: float, height: float) -> Figure:
-    """A figure of its own: no window, and no state shared with other plots."""
+    """A new figure, without a window or state shared with other plots."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -308,5 +309,5 @@ def _name(corpus: CorpusGeometry) -> str:
     name, pages = corpus.name, len(corpus.pages)
     if len(name) > 32:
         name = f"{name[:15]}…{name[-16:]}"
-    name = name.replace("$", r"\$")  # which would begin a formula
+    name = name.replace("$", r"\$")  # it would begin a formula
     return f"{name}\n{pages:,} page{'' if pages == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""A run as files: results.json, report.md with its plots, and a report.html that stands alone."""
+"""Write a report: results.json, report.md with its plots, and a self-contained report.html."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 from glie.evaluation.encoded import Encoded
 from glie.evaluation.methods import CITATIONS
-from glie.evaluation.tables import Results, Table, geometry, rows, tables
+from glie.evaluation.results import Results
+from glie.evaluation.tables import Table, geometry, rows, tables
 from glie.geometry import CorpusGeometry
 
 STYLE = """
@@ -36,14 +37,14 @@ def write_report(
     notes: Sequence[str] = (),
     corpora: Sequence[CorpusGeometry] = (),
 ) -> None:
-    """Everything a reader needs, in a folder."""
+    """Write results, tables and plots into a folder."""
     from glie.evaluation.plots import plot_geometry, plots
 
     folder.mkdir(parents=True, exist_ok=True)
     pictures, shown = plots(results, folder), [_sets(sets), *tables(results)]
     if corpora:
         plot_geometry(corpora, folder / "geometry.png")
-        pictures["geometry.png"] = "Intrinsic dimension of the pages, a dot a page."
+        pictures["geometry.png"] = "Intrinsic dimension of the pages, a dot for each page."
         shown.append(geometry(corpora))
     report = _Report(command, _about(sets, notes), shown, pictures, _cited(results))
     written: dict[str, Any] = {
@@ -64,7 +65,7 @@ def write_report(
 
 
 class _Report(NamedTuple):
-    """What is shown, whatever the format."""
+    """The contents of a report in any format."""
 
     command: str
     about: list[str]
@@ -74,7 +75,7 @@ class _Report(NamedTuple):
 
 
 def _short(result: dict[str, Any]) -> dict[str, Any]:
-    """A result without what every question scored: that is in its own file."""
+    """A result without the scores of each question, which are in its own file."""
     return {name: value for name, value in result.items() if name not in ("each", "setting")}
 
 

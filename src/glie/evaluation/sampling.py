@@ -1,4 +1,4 @@
-"""Some pages of whatever holds pages: vectors in files, a set, or documents."""
+"""Draw sample pages from a file of vectors, a set, or documents."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from glie.pages import Pages
 
 
 class Sample(NamedTuple):
-    """Pages, and name and revision of the encoder that made their vectors, where that is known."""
+    """Pages, and their encoder if it is known."""
 
     pages: Pages
     encoder: EncoderId | None
@@ -37,8 +37,8 @@ def sample(
     seed: int,
     encode: Callable[[Dataset | Encoded], Encoded],
 ) -> Sample:
-    """At most so many pages, drawn at random: of an .npz file of page vectors, of a set, cached
-    vectors included, or of documents. Only those that are drawn are encoded."""
+    """Draw at most `most` random pages from an .npz file of page vectors, a set (cached vectors
+    included), or documents. Only these are encoded."""
     path, rng = Path(path_or_name), np.random.default_rng(seed)
     if path.suffix == ".npz":
         corpora = read_corpora(path)
@@ -69,7 +69,7 @@ def _is_set(path: Path) -> bool:
 
 
 def _documents(path: Path, most: int, rng: np.random.Generator) -> Dataset:
-    """Pages of documents, text and picture, read in random order until there are enough."""
+    """Pages of documents, text and picture; documents are read in random order until enough."""
     found = find_documents([path])
     texts: dict[str, str] = {}
     images: dict[str, Picture] = {}
@@ -95,7 +95,7 @@ def _documents(path: Path, most: int, rng: np.random.Generator) -> Dataset:
 
 
 def _pictures(pages: Sequence[DocumentPage]) -> dict[str, Picture]:
-    """The pages of one file as pictures, drawn when asked for."""
+    """The pages of one file as pictures, rendered on demand."""
     digest = hashlib.sha256(pages[0].path.read_bytes()).hexdigest()
     return {
         page.id: Picture(page.id, partial(_drawn, page), f"{digest}#{page.number}")

@@ -1,8 +1,7 @@
-"""Results and fits that are finished, one small file each.
+"""The store of finished results and fitted codecs, one small file each.
 
-What is finished is kept at once, under a name that says what it is, with a digest of what it was
-measured on: a run that was interrupted goes on where it stopped, and one whose vectors or codec
-have changed measures again.
+A result is written as soon as it is measured, with a digest of its inputs. An interrupted run
+continues where it stopped; a result whose vectors or codec have changed is measured again.
 """
 
 from __future__ import annotations
@@ -24,23 +23,23 @@ from glie.geometry import CorpusGeometry
 from glie.search.results import Ranking
 from glie.storage import digest_of, replace_file
 
-FORMAT = 1  # of kept results; another number, and all is measured again
+FORMAT = 1  # of stored results; a new number invalidates all of them
 
 
 class Setting(NamedTuple):
-    """What a result is of."""
+    """What is measured: a method on a set, at a budget."""
 
     dataset: str
     method: str
-    k: int | None = None  # None: all vectors, or as many as a method keeps in some bytes
+    k: int | None = None  # None: all vectors, or as many as fit the bytes
     seed: int = 0
     shortlist: int | None = None  # None: one stage
-    variant: str = ""  # of the codec: "512x3", "a quarter"
-    bytes: int | None = None  # the budget, where it was given in bytes
+    variant: str = ""  # of the codec or shortlist: "512x3", "25% of pages", "shortlist"
+    bytes: int | None = None  # the budget, if it was given in bytes
 
     @property
     def budget(self) -> int | None:
-        """As it was given: vectors or bytes; None for all vectors."""
+        """The budget as given, in vectors or bytes; None for all vectors."""
         return self.k if self.bytes is None else self.bytes
 
     @property
@@ -53,14 +52,14 @@ class Setting(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """What a method keeps of a set, and what it costs."""
+    """Quality and cost of a method on a set."""
 
     setting: Setting
     bytes_per_page: float
-    ms_per_query: float  # of a batch of all questions
+    ms_per_query: float  # in a batch of all questions
     measures: dict[str, float]  # means over the questions
     each: tuple[float, ...]  # nDCG@5 of every question
-    codec: dict[str, Any] | None = None  # of a fitted one: parameters, pages, questions
+    codec: dict[str, Any] | None = None  # facts about a fitted codec or codebook
 
     @property
     def ndcg(self) -> float:
@@ -78,7 +77,7 @@ class Result:
 
 
 class Keepable(Protocol):
-    """What can be written as JSON, and read again."""
+    """A value that can be stored as JSON."""
 
     def to_dict(self) -> dict[str, Any]: ...
 
@@ -90,24 +89,24 @@ Kept = TypeVar("Kept", bound=Keepable)
 
 
 class Store:
-    """Finished results and fits, in a folder or, without one, in memory only."""
+    """Finished results and fits, in a folder or, without one, in memory."""
 
     def __init__(self, folder: Path | None, *, trec: bool = False) -> None:
         if folder is not None and folder.exists() and not folder.is_dir():
             raise InputError(f"{folder}: a file is in the way; name a folder for the results")
         self.folder, self.trec = folder, trec and folder is not None
         self.codecs: dict[str, Codec] = {}
-        self.kept = self.made = 0  # results found finished, and results measured
+        self.kept = self.made = 0  # results read, and results measured
 
     def result(self, setting: Setting, key: str, measure: Callable[[], Result]) -> Result:
-        """A result as it was kept, if it was measured on the same; else it is measured."""
+        """Read a result, or measure and store it if there is none with the same key."""
         whole = self._has_run(setting)
         return self._finished(setting.dataset, setting.label, key, Result, measure, whole)
 
     def geometry(
         self, dataset: str, key: str, measure: Callable[[], CorpusGeometry]
     ) -> CorpusGeometry:
-        """The same, of the geometry of a set's pages."""
+        """The same for the geometry of a set's pages."""
         return self._finished(dataset, "geometry", key, CorpusGeometry, measure)
 
     def _finished(
@@ -133,7 +132,7 @@ class Store:
         return made
 
     def codec(self, name: str, make: Callable[[], Codec]) -> Codec:
-        """A fitted codec as it was kept, or fitted now. Its name has all that decides it."""
+        """Read a fitted codec, or fit and store it. Its name identifies all its inputs."""
         if name not in self.codecs:
             folder = None if self.folder is None else self.folder / "codecs" / filename(name)
             if folder is not None and (folder / "config.json").exists():
@@ -141,7 +140,7 @@ class Store:
                 return self.codecs[name]
             codec = make()
             if codec.fitted is not None and codec.fitted.notes["interrupted"]:
-                raise KeyboardInterrupt  # half a fit is not what the table is of
+                raise KeyboardInterrupt  # do not store or measure an interrupted fit
             if folder is not None:
                 folder.parent.mkdir(parents=True, exist_ok=True)
                 codec.save(folder)
@@ -156,15 +155,15 @@ class Store:
         return not self.trec or self._run_file(setting).exists()
 
     def run(self, setting: Setting, encoded: Encoded, found: Ranking) -> None:
-        """A TREC run file of a ranking, on request."""
+        """Write the TREC run file of a ranking, if asked for."""
         if self.trec:
             text = trec_run(encoded.queries.ids, encoded.page_ids, found, setting.label)
             _write(self._run_file(setting), text)
 
 
 def fingerprint(encoded: Encoded) -> str:
-    """A digest of the vectors of a set, of what they are judged by, and of our version: what was
-    measured by another is measured again."""
+    """A digest of the vectors and judgements of a set, and of the version of glie: another version
+    measures again."""
     known = _fingerprints.get(encoded)
     if known is None:
         known = _fingerprints[encoded] = digest_of(_parts(encoded))
@@ -186,12 +185,12 @@ _fingerprints: weakref.WeakKeyDictionary[Encoded, str] = weakref.WeakKeyDictiona
 
 
 def filename(name: str) -> str:
-    """A name as a file may have it."""
+    """A name made safe for a file."""
     return "".join(letter if letter.isalnum() or letter in "-_.+" else "_" for letter in name)
 
 
 def _read(file: Path, key: str, kind: type[Kept]) -> Kept | None:
-    """What is kept in a file; none if it is not there, not whole, or of something else."""
+    """Read a stored value; None if it is missing, damaged or has another key."""
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
         return kind.from_dict(found) if found["key"] == key else None
@@ -200,15 +199,18 @@ def _read(file: Path, key: str, kind: type[Kept]) -> Kept | None:
 
 
 def _write(file: Path, text: str) -> None:
-    """Whole or not at all: a new file takes the place of the old."""
+    """Write a file atomically."""
     file.parent.mkdir(parents=True, exist_ok=True)
     replace_file(file, text.encode())
 
 
 def trec_run(queries: Sequence[str], pages: Sequence[str], found: Ranking, name: str) -> str:
-    """A ranking as a TREC run file: query, Q0, page, rank, score, name. Scores fall with the rank,
-    by which readers of such files sort: those of a shortlist are not on one scale with the rest.
-    White space in an id, which would be taken for the end of it, is written as an underscore."""
+    """A ranking as a TREC run file: query, Q0, page, rank, score, name.
+
+    Readers sort by score. Scores of the shortlist and of the rest are not on one scale, so the
+    file has scores that fall with the rank. White space in an id becomes an underscore, because
+    it would end the field.
+    """
     lines = []
     for query, rows in zip(queries, found.positions, strict=True):
         for place, row in enumerate(rows, start=1):

@@ -1,40 +1,33 @@
-"""The tables: one function each, from results to rows of text.
-
-A macro-average weighs every set alike. Learned rows are means over seeds, with the standard error
-over them.
-"""
+"""The tables of a report: one function each, from results to rows of text."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from glie.evaluation.experiment import CODEWORD_SHORTLIST, SHARES, SHORTLIST_K
 from glie.evaluation.methods import (
     ADAPTED,
-    BASELINES,
+    LADDER,
     ORACLE,
+    OURS,
     SHIPPED,
     TITLES,
     UNCOMPRESSED,
-    WITH_CODEWORDS,
 )
+from glie.evaluation.results import RESAMPLES, Estimate, Results, margin
 from glie.evaluation.store import Result
 from glie.geometry import CorpusGeometry, overall
 from glie.measures import MEASURES
 
-RESAMPLES = 2000  # of the bootstrap
-LADDER = ("raw-kmeans", "glie-free", "glie-stage1", "glie")
-OURS = (*LADDER[1:], "quantised", *WITH_CODEWORDS)
-PROJECTED = (10_000, 1_000_000)  # pages that share a codebook
+PROJECTED = (10_000, 1_000_000)  # numbers of pages that share a codebook
 
 
 class Table(NamedTuple):
-    """A table as it is shown: text in cells, the first column names the row."""
+    """A table of text; the first column names the row."""
 
     name: str
     title: str
@@ -49,135 +42,8 @@ class Table(NamedTuple):
         return f"{text}\n\n{self.note}\n" if self.note else f"{text}\n"
 
 
-class Estimate(NamedTuple):
-    """A mean over seeds and its standard error; of one seed there is none."""
-
-    mean: float
-    error: float = math.nan
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Estimate:
-        if len(values) < 2:
-            return cls(float(np.mean(values)))
-        return cls(float(np.mean(values)), float(np.std(values, ddof=1) / len(values) ** 0.5))
-
-    def __str__(self) -> str:
-        return f"{self.mean:.3f}" + ("" if math.isnan(self.error) else f" ± {self.error:.3f}")
-
-
-class Results:
-    """The results of a run, asked by what they are of."""
-
-    def __init__(self, results: Iterable[Result]) -> None:
-        self.all = list(results)
-        self._main: dict[tuple[str, str, int | None], list[Result]] = {}
-        for result in self.all:
-            setting = result.setting
-            if not setting.variant:
-                key = setting.dataset, setting.method, setting.budget
-                self._main.setdefault(key, []).append(result)
-
-    @property
-    def datasets(self) -> list[str]:
-        return list(dict.fromkeys(result.setting.dataset for result in self.all))
-
-    @property
-    def budgets(self) -> list[int]:
-        """Vectors a page, or bytes where they were given so."""
-        return sorted({budget for _, _, budget in self._main if budget is not None})
-
-    @property
-    def in_bytes(self) -> bool:
-        return any(result.setting.bytes is not None for result in self.all)
-
-    @property
-    def columns(self) -> list[str]:
-        """What a budget is called."""
-        return [f"{b:,} bytes" if self.in_bytes else f"k = {b}" for b in self.budgets]
-
-    @property
-    def methods(self) -> list[str]:
-        """Those with a result on every set, in the order they are always shown."""
-        return [
-            method
-            for method in TITLES
-            if method != UNCOMPRESSED
-            and self.budgets
-            and all(self.of(data, method, k) for data in self.datasets for k in self.budgets)
-        ]
-
-    def of(self, dataset: str, method: str, k: int | None) -> list[Result]:
-        """One a seed."""
-        return self._main.get((dataset, method, k), [])
-
-    def ndcg(self, dataset: str, method: str, k: int | None) -> Estimate:
-        return Estimate.of([result.ndcg for result in self.of(dataset, method, k)])
-
-    def macro(
-        self, method: str, k: int | None, value: Callable[[Result], float] = lambda r: r.ndcg
-    ) -> Estimate:
-        """The mean over sets, its error over seeds."""
-        columns = [[value(r) for r in self.of(data, method, k)] for data in self.datasets]
-        seeds = min(map(len, columns))
-        return Estimate.of([float(np.mean([c[seed] for c in columns])) for seed in range(seeds)])
-
-    def each(self, dataset: str, method: str, k: int | None) -> npt.NDArray[np.float64]:
-        """nDCG@5 of every question, a mean over seeds."""
-        scores = np.array([result.each for result in self.of(dataset, method, k)])
-        return np.asarray(scores.mean(axis=0), np.float64)
-
-    @property
-    def ceiling(self) -> float | None:
-        """Of uncompressed vectors, if they were measured."""
-        known = all(self.of(dataset, UNCOMPRESSED, None) for dataset in self.datasets)
-        return self.macro(UNCOMPRESSED, None).mean if known and self.datasets else None
-
-    def strongest(self, dataset: str, k: int) -> str | None:
-        """The best of the baselines that need no training, on a set at a budget."""
-        known = [name for name in BASELINES if self.of(dataset, name, k)]
-        return max(known, key=lambda name: self.ndcg(dataset, name, k).mean, default=None)
-
-
-class Margin(NamedTuple):
-    """How far a method is above the strongest baseline, with a 95% interval over questions."""
-
-    mean: float
-    low: float
-    high: float
-    wins: int  # sets on which it is above
-    sets: int
-
-    def __str__(self) -> str:
-        return f"{self.mean:+.3f} ({self.low:+.3f} to {self.high:+.3f})"
-
-
-def margin(results: Results, method: str, k: int) -> Margin | None:
-    """Against the strongest training-free baseline, chosen for each set at this budget.
-
-    The interval is a paired bootstrap: questions are drawn again within each set, and the means
-    of the sets averaged.
-    """
-    gains = []
-    for dataset in results.datasets:
-        rival = results.strongest(dataset, k)
-        if rival is None or not results.of(dataset, method, k):
-            return None
-        gains.append(results.each(dataset, method, k) - results.each(dataset, rival, k))
-    if not gains:
-        return None
-    rng = np.random.default_rng(0)
-    drawn = np.zeros(RESAMPLES)
-    for gain in gains:
-        shares = rng.multinomial(len(gain), np.full(len(gain), 1 / len(gain)), RESAMPLES)
-        drawn += shares @ gain / len(gain) / len(gains)
-    low, high = np.percentile(drawn, [2.5, 97.5])
-    means = [float(gain.mean()) for gain in gains]
-    wins = sum(mean > 0 for mean in means)
-    return Margin(float(np.mean(means)), float(low), float(high), wins, len(gains))
-
-
 def rows(results: Results) -> list[dict[str, Any]]:
-    """The main table for programs: a row a set, method and budget, means over seeds."""
+    """The main table as JSON: a row for each set, method and budget, with means over seeds."""
     found = []
     keys = [
         (dataset, method, k)
@@ -224,7 +90,7 @@ def main_sweep(results: Results) -> Table:
 
 
 def per_set(results: Results) -> list[Table]:
-    """The same of each set, with what each of our methods keeps of the uncompressed score."""
+    """nDCG@5 on each set, and the share of the uncompressed score that our methods keep."""
     tables = []
     for dataset in results.datasets:
         body: list[list[str]] = []
@@ -248,7 +114,7 @@ def per_set(results: Results) -> list[Table]:
 
 
 def percentages(results: Results) -> Table | None:
-    """How much of the uncompressed score each method keeps."""
+    """The share of the uncompressed score that each method keeps."""
     ceiling = results.ceiling
     if not ceiling:
         return None
@@ -264,7 +130,7 @@ def percentages(results: Results) -> Table | None:
 
 
 def improved(results: Results) -> Table | None:
-    """On how many sets our methods are above the strongest baseline, and by how much."""
+    """The number of sets on which our methods beat the strongest baseline, and by how much."""
     body = []
     for method in OURS:
         if method in results.methods:
@@ -285,7 +151,7 @@ def improved(results: Results) -> Table | None:
 
 
 def ladder(results: Results) -> Table | None:
-    """What each part adds: the sphere, the refiner, the decoder."""
+    """The gain of each part: normalisation, refiner, decoder."""
     steps = [method for method in LADDER if method in results.methods]
     if len(steps) < 2:
         return None
@@ -302,21 +168,21 @@ def ladder(results: Results) -> Table | None:
 
 
 def shortlists(results: Results) -> Table | None:
-    """What a longer shortlist brings, regenerated and with the true vectors."""
+    """nDCG@5 by the length of the shortlist, reranked with regenerated and with true vectors."""
     title = f"Length of the shortlist at k = {SHORTLIST_K}: nDCG@5"
     return _lengths(results, "glie", "shortlist", title)
 
 
-def word_shortlists(results: Results) -> Table | None:
-    """The same where words are looked up."""
+def codeword_shortlists(results: Results) -> Table | None:
+    """The same where pages are reconstructed from codewords."""
     sizes = [r.bytes_per_page for r in results.all if r.setting.variant == CODEWORD_SHORTLIST]
     about = f"{sizes[0]:,.0f} bytes a page" if sizes else ""
-    title = f"Length of the shortlist whose words are looked up, {about}: nDCG@5"
+    title = f"Length of the shortlist reranked with codewords, {about}: nDCG@5"
     return _lengths(results, SHIPPED, CODEWORD_SHORTLIST, title)
 
 
 def projected(results: Results) -> Table | None:
-    """What an adapted codebook weighs on a page, as measured and where more pages share it."""
+    """Bytes a page with an adapted codebook, as measured and if more pages share it."""
     if ADAPTED not in results.methods:
         return None
 
@@ -342,12 +208,12 @@ def projected(results: Results) -> Table | None:
             ["a page, as measured", *weight(lambda result: result.bytes_per_page)],
             *([f"a page of {pages:,}", *shared(pages)] for pages in PROJECTED),
         ],
-        "The same code and codebook if so many pages shared it; means over sets and seeds.",
+        "The same codes, with the codebook shared by more pages; means over sets and seeds.",
     )
 
 
 def capacities(results: Results) -> Table | None:
-    """What a larger decoder brings."""
+    """nDCG@5 by the size of the decoder."""
     found = _varied(results, lambda s: s.variant[:1].isdigit() and "x" in s.variant, "variant")
     if not found:
         return None
@@ -360,7 +226,7 @@ def capacities(results: Results) -> Table | None:
 
 
 def data_efficiency(results: Results) -> Table | None:
-    """What fitting on fewer pages costs."""
+    """nDCG@5 by the number of pages fitted on."""
     found = _varied(results, lambda s: s.variant.endswith("of pages"), "variant")
     if not found:
         return None
@@ -379,7 +245,7 @@ def data_efficiency(results: Results) -> Table | None:
 
 
 def costs(results: Results) -> Table:
-    """Bytes a page and milliseconds a query of every method, means over sets."""
+    """Quality, bytes a page and milliseconds a query of every method; means over sets."""
     body = []
     for method in results.methods:
         body += [_cost(results, method, k) for k in results.budgets]
@@ -391,8 +257,8 @@ def costs(results: Results) -> Table:
         "Quality and cost",
         ["method", budget, "bytes a page", *MEASURES.values(), "ms a query"],
         body,
-        "Means over sets and seeds. Milliseconds are of one batch of all questions, on the machine "
-        "that made the table; reading true vectors back from a cache is not counted.",
+        "Means over sets and seeds. Milliseconds a query are measured on one batch of all "
+        "questions, on the machine that made the table, without reading true vectors from a cache.",
     )
 
 
@@ -410,10 +276,10 @@ def geometry(corpora: Sequence[CorpusGeometry]) -> Table:
 
 
 def tables(results: Results) -> list[Table]:
-    """Every table that there are results for."""
+    """All tables for which there are results."""
     found: list[Table | None] = [main_sweep(results), percentages(results), ladder(results)]
     found += [improved(results), projected(results), shortlists(results)]
-    found += [word_shortlists(results), capacities(results)]
+    found += [codeword_shortlists(results), capacities(results)]
     found += [data_efficiency(results), *per_set(results), costs(results)]
     return [table for table in found if table is not None]
 
@@ -436,7 +302,7 @@ def _cost(results: Results, method: str, k: int | None) -> list[str]:
 
 
 def _lengths(results: Results, method: str, variant: str, title: str) -> Table | None:
-    """A method and its oracle by the length of the shortlist."""
+    """nDCG@5 of a method and its oracle by the length of the shortlist."""
     found = _varied(results, lambda setting: setting.variant == variant, "shortlist")
     if not found:
         return None
@@ -451,7 +317,7 @@ def _lengths(results: Results, method: str, variant: str, title: str) -> Table |
 def _varied(
     results: Results, chosen: Callable[[Any], bool], by: str
 ) -> dict[tuple[str, Any], Estimate]:
-    """Macro-averages by method and by what was varied, in the order they were measured."""
+    """Macro-averages by method and by the field `by`, in the order they were measured."""
     grouped: dict[tuple[str, Any], dict[int, list[float]]] = {}
     for result in results.all:
         setting = result.setting

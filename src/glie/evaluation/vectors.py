@@ -1,4 +1,4 @@
-"""Page vectors in files, read corpus by corpus."""
+"""Read page vectors from files, corpus by corpus."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ EXPECTED = (
     "expected an .npz file with one (n, D) array a page, as numpy.savez writes it, or a folder of "
     "cached vectors"
 )
-PAGE_NUMBER = re.compile(r"((^|[_#])p?\d+)+$")  # of report_3, report.pdf#3, slide_3_1024, p3
+PAGE_NUMBER = re.compile(r"((^|[_#])p?\d+)+$")  # as in report_3, report.pdf#3, slide_3_1024, p3
 
 Corpus = Iterable[tuple[str, npt.NDArray[Any]]]
 
 
 def read_corpora(path: str | os.PathLike[str]) -> dict[str, Corpus]:
-    """The corpora of a file, by name: their page ids and vectors, read as they are asked for. A
-    folder of cached vectors is one corpus."""
+    """The corpora of a file, by name: page ids and vectors, read on demand. A folder of cached
+    vectors is one corpus."""
     source = Path(path)
     if cache.is_cached(source):
         encoded = cache.read(source)
@@ -44,10 +44,10 @@ def read_corpora(path: str | os.PathLike[str]) -> dict[str, Corpus]:
 
 
 def grouped(keys: Sequence[str], otherwise: str) -> dict[str, list[str]]:
-    """The keys of each corpus: of each folder, `otherwise` being the name of none.
+    """The keys of each corpus. A folder is a corpus; keys without a folder belong to `otherwise`.
 
-    A folder with several documents of several pages is told apart by document; what a key is
-    without its page number names one.
+    In a folder with several documents of several pages, each document is a corpus. The name of a
+    document is its key without the page number.
 
     >>> keys = ["a/x_1", "a/x_2", "a/y_1", "a/y_2", "b/z_1", "c"]
     >>> {name: len(mine) for name, mine in grouped(keys, "pages").items()}
@@ -94,7 +94,7 @@ def _opened(source: Path) -> Iterator[np.lib.npyio.NpzFile]:
             file = np.load(stream, allow_pickle=False)
         except FileNotFoundError:
             raise DatasetError(f"{source}: no such file; {EXPECTED}") from None
-        except Exception as error:  # zip, zlib and numpy each fail in their own way
+        except Exception as error:  # zip, zlib and numpy raise different errors
             raise DatasetError(f"{source}: cannot be read ({_reason(error)}); {EXPECTED}") from None
         if not isinstance(file, np.lib.npyio.NpzFile):
             raise DatasetError(f"{source}: a single array of shape {file.shape}; {EXPECTED}")
@@ -102,6 +102,6 @@ def _opened(source: Path) -> Iterator[np.lib.npyio.NpzFile]:
 
 
 def _reason(error: Exception) -> str:
-    if "unsafely" in str(error):  # numpy takes any other file for one, and says how to trust it
+    if "unsafely" in str(error):  # numpy takes any other file for a pickle, and says how to load it
         return "not a file of arrays"
     return str(error).strip().split("\n")[0] or type(error).__name__

@@ -1,7 +1,7 @@
-"""ViDoRe sets, from the Hugging Face Hub or a copy on disk, through the `datasets` package.
+"""Read ViDoRe sets from the Hugging Face Hub or a copy on disk, with the `datasets` package.
 
-Version 1 has a row a question: the question, the image of the page that answers it, and a file
-name. Versions 2 and 3, and version 1 as it was published again for others to share, have three
+Version 1 has one table, with a row for each question: the question, the image of the page that
+answers it, and a file name. Versions 2 and 3, and version 1 as published again later, have three
 tables: corpus, queries and qrels.
 """
 
@@ -28,29 +28,29 @@ from glie.evaluation.datasets import (
 
 TABLES = ("corpus", "queries", "qrels")
 SPLIT = "test"
-QUERY_ID = ("query-id", "query_id")  # as version 2 spells it, and version 3
+QUERY_ID = ("query-id", "query_id")  # in version 2, and in version 3
 PAGE_ID = ("corpus-id", "corpus_id")
 TEXT = ("markdown", "text")
 
 
 def is_name(name: str) -> bool:
-    """Whether this may be the name of a set on the Hub, and is nothing on this disk."""
+    """Whether this may be the name of a set on the Hub, and not a path on this disk."""
     return bool(re.fullmatch(r"[\w.-]+/[\w.-]+", name)) and not Path(name).exists()
 
 
 def is_copy(folder: Path) -> bool:
-    """Whether this may be a copy of one, as downloaded from the Hub."""
+    """Whether this may be a copy of a set, as downloaded from the Hub."""
     return folder.is_dir() and next(folder.rglob("*.parquet"), None) is not None
 
 
 def read(name: str, language: str | None = None) -> Dataset:
-    """The set of that name, or in that folder."""
+    """Read the set with this name, or in this folder."""
     try:
         import datasets
     except ImportError:
         what = "a copy of a ViDoRe set" if Path(name).exists() else "no such folder; a Hub set"
         raise MissingExtraError(f"{name}: {what}", "datasets") from None
-    with _said_in_our_words(name), _quiet(datasets):
+    with _as_dataset_error(name), _quiet(datasets):
         configurations = datasets.get_dataset_config_names(name)
         if set(TABLES) <= set(configurations):
             tables = [datasets.load_dataset(name, table, split=SPLIT) for table in TABLES]
@@ -70,13 +70,13 @@ Parts = tuple[Corpus, list[Question], list[Judgement]]
 
 
 def _rows_of_questions(name: str, table: Any) -> Parts:
-    """Version 1. A page is its image: the same bytes are the same page, under the first of its
-    file names. A question asked of several pages is one question that each of them answers, as in
-    the tables that its publishers made of it."""
+    """Read version 1. Rows with the same image bytes are one page, named by its first file name.
+    Rows with the same question are one question with several relevant pages, as in the tables
+    that its publishers made of it later."""
     _check_columns(name, table, [("query",), ("image",), ("image_filename",)])
     table = _undecoded(table)
     images = table.select_columns(["image"])
-    corpus, pages = Corpus(), dict[str, str]()  # the id of each page, by what it shows
+    corpus, pages = Corpus(), dict[str, str]()  # the id of each page, by its image
     questions, judgements = dict[str, Question](), list[Judgement]()
     for row, record in enumerate(table):
         place = f"{name}, row {row}"
@@ -96,7 +96,7 @@ def _rows_of_questions(name: str, table: Any) -> Parts:
 
 
 def _three_tables(name: str, pages: Any, queries: Any, qrels: Any) -> Parts:
-    """Versions 2 and 3: ids are numbers or strings, and strings here; grades may be floats."""
+    """Read versions 2 and 3. Ids may be numbers and become strings; grades may be floats."""
     (page_id,) = _check_columns(f"{name}, corpus", pages, [PAGE_ID])
     query_id, question = _check_columns(f"{name}, queries", queries, [QUERY_ID, ("query",)])
     judged = _check_columns(f"{name}, qrels", qrels, [QUERY_ID, PAGE_ID, ("score",)])
@@ -129,7 +129,7 @@ def _three_tables(name: str, pages: Any, queries: Any, qrels: Any) -> Parts:
 
 
 def _check_columns(place: str, table: Any, wanted: list[tuple[str, ...]]) -> list[str]:
-    """How the table spells each of the columns."""
+    """The name of each column in the table, or an error."""
     found = []
     for spellings in wanted:
         mine = [spelling for spelling in spellings if spelling in table.column_names]
@@ -143,7 +143,7 @@ def _check_columns(place: str, table: Any, wanted: list[tuple[str, ...]]) -> lis
 
 
 def _undecoded(table: Any) -> Any:
-    """The table with its images as the bytes of a file, not decoded."""
+    """The table with its images as file contents, not decoded."""
     import datasets
 
     return table.cast_column("image", datasets.Image(decode=False))
@@ -163,7 +163,7 @@ def _image(images: Any, row: int) -> bytes:
 
 
 def _distinct(file_name: str, taken: dict[str, str]) -> str:
-    """The name, numbered if another page has it."""
+    """The name, with a number if another page has it."""
     name, number = file_name, 1
     while name in taken:
         number += 1
@@ -178,20 +178,20 @@ def _grade(score: Any, place: str) -> int:
 
 
 @contextmanager
-def _said_in_our_words(name: str) -> Iterator[None]:
+def _as_dataset_error(name: str) -> Iterator[None]:
     try:
         yield
     except GlieError:
         raise
-    except Exception as error:  # files, formats and transports each raise their own
+    except Exception as error:  # files, formats and transports raise different errors
         reason = str(error).strip().split("\n")[0] or type(error).__name__
-        what = "cannot be read" if Path(name).exists() else "no such folder, nor to be had as a set"
+        what = "cannot be read" if Path(name).exists() else "no such folder, and no set on the Hub"
         raise DatasetError(f"{name}: {what} ({reason})") from None
 
 
 @contextmanager
 def _quiet(datasets: Any) -> Iterator[None]:
-    """No progress bars where nobody watches."""
+    """Turn off progress bars unless stderr is a terminal."""
     if sys.stderr.isatty() or datasets.utils.are_progress_bars_disabled():
         yield
         return
