@@ -467,7 +467,7 @@ def test_the_command(run: Run, folder: Path, pictures: Path, tmp_path: Path) -> 
     assert done.code == 0
     assert (done.json["k"], done.json["pairs"], done.json["steps"]) == (2, 6, 2)
     assert len(done.json["losses"]) == 2
-    assert "step 2 of 2, loss " in done.err
+    assert "2 of 2 steps, loss " in done.err
     assert LightColPali(folder, to).k == 2
     assert json.loads((to / "light-colpali.json").read_text())["model"] == str(folder)
 
