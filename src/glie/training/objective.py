@@ -28,17 +28,11 @@ from glie.training.recipe import Recipe
 Terms = dict[str, Tensor]
 
 
-<<<<<<< HEAD
 def code_objective(
     refiner: Refiner, batch: TrainingBatch, wanted: Tensor, temperature: float
 ) -> Terms:
-    """The code by itself: every query of the batch ranks every page of it as its `wanted` scores
-    (B, P) do, MaxSim a token."""
-=======
-def code_objective(refiner: Refiner, batch: Batch, wanted: Tensor, temperature: float) -> Terms:
     """The term of the refiner alone: each query ranks all pages of the batch by their code as the
     `wanted` scores (B, P) do. Scores are MaxSim divided by the number of tokens."""
->>>>>>> 8c7241e (Training: fit.py, fitter.py and inputs.py; plain English)
     code = refine(refiner, batch.anchors, batch.vectors, batch.real)
     queries, tokens, dim = batch.tokens.shape
     products = code.reshape(-1, dim) @ batch.tokens.reshape(-1, dim).mT
