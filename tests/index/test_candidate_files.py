@@ -16,7 +16,8 @@ from glie.candidates import build
 from glie.candidates.build import encode_pages
 from glie.index import folder
 from glie.index.candidate_files import stored_vectors
-from glie.index.format import PQ_HEADER, PQFile, pq_bytes
+from glie.index.format import PQ_HEADER
+from glie.index.side_files import PQFile, pq_bytes
 from glie.kernels.pq import PQCodes
 from glie.storage import checksum, json_digest
 from tests.conftest import make_arrays
@@ -260,7 +261,7 @@ def test_a_cell_that_does_not_exist_is_refused(large: glie.Index) -> None:
     lists = file.pq_codes.lists.copy()
     lists[0, 0] = state.candidates.ivf_pq.lists
     path.write_bytes(pq_bytes(file.pq_codes._replace(lists=lists), file.segment, file.candidates))
-    with pytest.raises(glie.CorruptIndexError, match="a list that is not one of"):
+    with pytest.raises(glie.CorruptIndexError, match="a list number is too high"):
         glie.Index.open(large.path).verify()
     assert glie.Index.open(large.path).search(make_arrays(1))[0].cost.pages_estimated == 0
 

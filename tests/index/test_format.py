@@ -12,16 +12,8 @@ import pytest
 
 import glie
 from glie.codec.codes import Blobs
-from glie.index.format import (
-    Images,
-    Segment,
-    StoredCodes,
-    images_bytes,
-    read_tombstones,
-    record_line,
-    segment_bytes,
-    tombstone_bytes,
-)
+from glie.index.segment import Segment, StoredCodes, record_line, segment_bytes
+from glie.index.side_files import Images, images_bytes, read_tombstones, tombstone_bytes
 from glie.kernels.quantize import DTYPES, Packed
 from glie.storage import checksum
 
@@ -193,7 +185,7 @@ def test_every_truncation_and_extension_is_noticed(tmp_path: Path, literal: Lite
         with pytest.raises(glie.CorruptIndexError):
             Segment(path)
     path.write_bytes(data + b"\0")
-    with pytest.raises(glie.CorruptIndexError, match="bytes long, the header says"):
+    with pytest.raises(glie.CorruptIndexError, match="bytes, its header says"):
         Segment(path)
 
 
@@ -208,7 +200,7 @@ def forged(data: bytes, at: int, field: bytes) -> bytes:
 def test_absurd_sizes_allocate_nothing(tmp_path: Path, literal: Literal, at: int) -> None:
     path = tmp_path / "a.seg"
     path.write_bytes(forged(literal(), at, struct.pack("<I", 2**32 - 1)))
-    with pytest.raises(glie.CorruptIndexError, match="bytes long, the header says"):
+    with pytest.raises(glie.CorruptIndexError, match="bytes, its header says"):
         Segment(path)
 
 
@@ -219,15 +211,15 @@ def test_absurd_sizes_allocate_nothing(tmp_path: Path, literal: Literal, at: int
         (8, b"\1\0\0\0", "version 1, type 4 is unknown"),
         (12, b"\0\0\0\0", "version 2, type 0 is unknown"),
         (12, b"\6\0\0\0", "version 2, type 6 is unknown"),
-        (16, bytes(8), "a zero where a size should be"),
-        (28, bytes(4), "a zero where a size should be"),
-        (32, bytes(4), "a zero where a size should be"),
-        (36, b"\3", "norms, counts and lengths of 3, 2 and 2 bytes"),
-        (37, b"\0", "norms, counts and lengths of 1, 0 and 2 bytes"),
-        (38, b"\1", "norms, counts and lengths of 1, 2 and 1 bytes"),
-        (38, b"\0", "norms, counts and lengths of 1, 2 and 0 bytes"),
+        (16, bytes(8), "its header has a size of zero"),
+        (28, bytes(4), "its header has a size of zero"),
+        (32, bytes(4), "its header has a size of zero"),
+        (36, b"\3", "norms, counts and residual lengths have 3, 2 and 2 bytes"),
+        (37, b"\0", "norms, counts and residual lengths have 1, 0 and 2 bytes"),
+        (38, b"\1", "norms, counts and residual lengths have 1, 2 and 1 bytes"),
+        (38, b"\0", "norms, counts and residual lengths have 1, 2 and 0 bytes"),
         (39, b"\1", "version 2, type 4 is unknown"),
-        (104, struct.pack("<Q", 2**60), "bytes long, the header says"),
+        (104, struct.pack("<Q", 2**60), "bytes, its header says"),
         (104, struct.pack("<Q", 4), "its residual bytes do not match their checksum"),
         (112, b"\1", "version 2, type 4 is unknown"),
     ],
@@ -247,7 +239,7 @@ def test_residual_lengths_that_do_not_add_up_are_refused(tmp_path: Path) -> None
     data = data[:at] + lengths + data[at + 2 :]
     path = tmp_path / "a.seg"
     path.write_bytes(forged(data, 48 + 3 * 8, struct.pack("<Q", checksum(lengths))))
-    with pytest.raises(glie.CorruptIndexError, match="not as long as its lengths say"):
+    with pytest.raises(glie.CorruptIndexError, match="not as many as their lengths say"):
         read_all(path)
 
 
@@ -258,7 +250,7 @@ def test_tombstones(tmp_path: Path) -> None:
     path = tmp_path / "a.del"
     path.write_bytes(data)
     np.testing.assert_array_equal(read_tombstones(path, 7), deleted)
-    with pytest.raises(glie.CorruptIndexError, match="it is of another segment"):
+    with pytest.raises(glie.CorruptIndexError, match="it belongs to another segment"):
         read_tombstones(path, 8)
     for i in range(len(data)):
         path.write_bytes(data[:i] + bytes([data[i] ^ 1]) + data[i + 1 :])
@@ -272,7 +264,7 @@ def test_images(tmp_path: Path) -> None:
     path = tmp_path / "a.img"
     path.write_bytes(data)
     assert [Images(path, 7).image(row) for row in range(3)] == blobs
-    with pytest.raises(glie.CorruptIndexError, match="it is of another segment"):
+    with pytest.raises(glie.CorruptIndexError, match="it belongs to another segment"):
         Images(path, 8)
     for i in range(len(data)):
         path.write_bytes(data[:i] + bytes([data[i] ^ 1]) + data[i + 1 :])

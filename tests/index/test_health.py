@@ -16,7 +16,7 @@ import pytest
 import glie
 from glie.candidates import build
 from glie.index import folder
-from glie.index.format import tombstone_bytes
+from glie.index.side_files import tombstone_bytes
 from tests.codec.networks import random_codec
 from tests.conftest import make_arrays
 
@@ -68,7 +68,7 @@ def flip(path: Path, at: int) -> None:
 
 def section(path: Path, name: str) -> int:
     """Where a section of a segment begins."""
-    from glie.index.format import Segment
+    from glie.index.segment import Segment
 
     return Segment(path)._places[name][0]
 
@@ -516,8 +516,8 @@ def test_files_of_two_segments_of_one_shape_exchanged(
     second.write_bytes(data)
     health = glie.Index.examine(path)
     assert len(health.damage) == 2
-    assert all("it is of another segment" in damage.what for damage in health.damage)
-    with pytest.raises(glie.CorruptIndexError, match="it is of another segment"):
+    assert all("it belongs to another segment" in damage.what for damage in health.damage)
+    with pytest.raises(glie.CorruptIndexError, match="it belongs to another segment"):
         glie.Index.open(path).image("0-0")
 
 

@@ -11,8 +11,8 @@ import pytest
 
 import glie
 from glie.codec.codes import Blobs, Codes
-from glie.index import format as index_format
 from glie.index.memory import CodesInMemory, search_codes
+from glie.index.segment import StoredCodes
 from glie.kernels.quantize import BITS, DTYPES, row_bytes
 from glie.pages import Queries
 from glie.storage import json_digest
@@ -77,7 +77,7 @@ def test_the_life_of_an_index(tmp_path: Path, dtype: str, fitted: bool, residual
         found = codes_of(again)
         expected = index.codec.compress(pages).take(np.array(live))
         if dtype == "bf16":
-            expected = index_format.StoredCodes.of(expected).read(expected.ids)
+            expected = StoredCodes.of(expected).read(expected.ids)
         assert_same(found, expected)
         assert (found.residual is not None) == residual
         if found.residual is not None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from glie.codec.codec import Codec
 from glie.errors import IdError, InputError, VectorError
-from glie.index.format import StoredCodes
+from glie.index.segment import StoredCodes
 from glie.index.writer import PAGES_PER_STEP, SegmentWriter, checked_images, record_lines
 from glie.pages import Pages
 

@@ -15,7 +15,9 @@ from glie.candidates.build import StoredVectors, encode_pages, fit_ivf_pq
 from glie.candidates.ivf import IvfPq
 from glie.errors import CorruptIndexError, IndexFolderError, InputError
 from glie.index.folder import CandidatesEntry, Folder, Manifest, SegmentEntry
-from glie.index.format import PQFile, Segment, damaged, map_file, pq_bytes
+from glie.index.format import damaged, map_file
+from glie.index.segment import Segment
+from glie.index.side_files import PQFile, pq_bytes
 from glie.kernels.pq import PostingLists, PQCodes, posting_lists
 from glie.storage import checksum
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from glie.codec.codec import Codec
 from glie.index.candidate_files import write_candidates
 from glie.index.folder import Folder, Manifest, SegmentEntry
-from glie.index.format import tombstone_bytes
+from glie.index.side_files import tombstone_bytes
 from glie.index.snapshot import Snapshot
 from glie.index.writer import SegmentWriter
 

@@ -35,7 +35,9 @@ from glie.index.folder import (
     Manifest,
     SegmentEntry,
 )
-from glie.index.format import Images, OtherVersionError, Segment, damaged, map_file
+from glie.index.format import OtherVersionError, damaged, map_file
+from glie.index.segment import Segment
+from glie.index.side_files import Images
 from glie.index.snapshot import (
     OPEN_ATTEMPTS,
     open_images,

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from glie.codec.codec import SHORTLIST
 from glie.codec.codes import Codes
-from glie.index.format import StoredCodes
+from glie.index.segment import StoredCodes
 from glie.kernels.maxsim import maxsim
 from glie.kernels.top_k import top_k
 from glie.pages import Pages, Queries

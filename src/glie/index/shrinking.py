@@ -5,8 +5,8 @@ from __future__ import annotations
 from glie.codec.codec import Codec
 from glie.codec.shrink import shrunk, smaller
 from glie.errors import InputError
-from glie.index.format import StoredCodes
 from glie.index.info import IndexInfo
+from glie.index.segment import StoredCodes
 from glie.index.snapshot import Snapshot
 from glie.index.writer import SegmentWriter
 from glie.progress import OnProgress, Progress

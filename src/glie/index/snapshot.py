@@ -18,14 +18,9 @@ from glie.errors import CorruptIndexError, IdError
 from glie.filters import Wanted, canonical, wanted
 from glie.index.candidate_files import CandidateFiles
 from glie.index.folder import Folder, Manifest, SegmentEntry
-from glie.index.format import (
-    Images,
-    LostImages,
-    Segment,
-    StoredCodes,
-    damaged,
-    read_tombstones,
-)
+from glie.index.format import damaged
+from glie.index.segment import Segment, StoredCodes
+from glie.index.side_files import Images, LostImages, read_tombstones
 from glie.kernels.quantize import BFLOAT16
 from glie.pages import Queries
 from glie.search.options import SearchOptions

@@ -9,14 +9,9 @@ import numpy as np
 
 from glie.errors import InputError
 from glie.index.folder import Folder, SegmentEntry
-from glie.index.format import (
-    MAX_RECORD_BYTES,
-    StoredCodes,
-    images_bytes,
-    record_line,
-    segment_bytes,
-    segment_checksum,
-)
+from glie.index.format import MAX_RECORD_BYTES
+from glie.index.segment import StoredCodes, record_line, segment_bytes, segment_checksum
+from glie.index.side_files import images_bytes
 from glie.index.snapshot import Snapshot
 
 SEGMENT_BYTES = 64 << 20  # a segment is closed at this size; so much is held in memory
