@@ -1,17 +1,17 @@
-# Everything runs in .venv, which is made on first use and made again when what it is made from
-# changes. PYTHON chooses the interpreter: make test PYTHON=python3.12
+# Everything runs in .venv. It is created on first use, and again when pyproject.toml or the pins
+# change. PYTHON chooses the interpreter: make test PYTHON=python3.12
 
 PYTHON ?= $(firstword $(shell command -v python3.11 python3.12 python3.13 python3 python))
 BIN := .venv/bin
 MADE_FROM := .venv/made-from
 SAMPLES := build/samples
-# Wheels only, each compared with its hash; the project itself has none, so that not all must
+# Install wheels only, and check their hashes. --no-require-hashes: the project itself has none.
 PINS := constraints-hashed.txt
 QUIET := --quiet --quiet --disable-pip-version-check
 INSTALL := pip install $(QUIET) --no-require-hashes --only-binary :all: \
 	--constraint $(PINS) --build-constraint $(PINS)
 
-# an older pip knows no hashes in constraints
+# older versions of pip cannot read hashes in constraints
 pinned-pip = sed -n '/^pip==/,/[^\\]$$/p' $(PINS) > $(1)/pip.txt \
 	&& $(1)/bin/pip install $(QUIET) --require-hashes --requirement $(1)/pip.txt
 
@@ -22,16 +22,16 @@ help:
 	@echo "make serve   show the sample documents in the browser"
 	@echo "make test    run all checks and tests"
 	@echo "make lint    format and check the code"
-	@echo "make bench   time this project beside its peers"
-	@echo "make trust   harm files, kill writers and run for an hour: docs/reliability.md"
-	@echo "make wheel   build the wheel and try it where nothing else is installed"
-	@echo "make lock    pin what is installed again, with hashes; make licences lists it"
-	@echo "make codec   fit the codec that comes with the package, on the sets in SETS"
-	@echo "make clean   remove .venv and what was built"
+	@echo "make bench   compare the speed with other libraries"
+	@echo "make trust   damage files, kill writers and run for an hour: docs/reliability.md"
+	@echo "make wheel   build the wheel and test it in a clean environment"
+	@echo "make lock    pin the dependencies again, with hashes; make licences lists them"
+	@echo "make codec   fit the shipped codec on the sets in SETS"
+	@echo "make clean   remove .venv and build/"
 
 venv:
 	@if ! cat $(PINS) pyproject.toml | cmp -s - $(MADE_FROM); then \
-		echo "making .venv (a few minutes the first time)"; \
+		echo "creating .venv (a few minutes the first time)"; \
 		rm -rf .venv && $(PYTHON) -m venv .venv \
 		&& $(call pinned-pip,.venv) \
 		&& $(BIN)/$(INSTALL) --editable '.[all,dev]' \
@@ -48,7 +48,7 @@ run: venv
 	done < samples/questions.txt
 	@echo; echo "$$ glie info build/samples.glie"
 	@$(BIN)/glie info build/samples.glie
-	@echo; echo "now yours: $(BIN)/glie index YOUR_FOLDER --to your.glie"
+	@echo; echo "now your documents: $(BIN)/glie index YOUR_FOLDER --to your.glie"
 
 serve: venv
 	@$(BIN)/python samples/make_samples.py $(SAMPLES)
@@ -57,7 +57,7 @@ serve: venv
 
 test: venv
 	@command -v chromium chromium-browser > /dev/null \
-		|| echo "no Chromium was found: the tests in a browser are skipped (apt-get install chromium)"
+		|| echo "Chromium not found: browser tests are skipped (apt-get install chromium)"
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -77,7 +77,7 @@ bench: venv
 	$(BIN)/python benchmarks/million.py --pages 10000,100000
 	$(BIN)/python benchmarks/serve.py
 
-# The figures of docs/reliability.md, in about two hours
+# The figures of docs/reliability.md; takes about two hours
 trust: venv
 	$(BIN)/python tools/faults.py --kills 500
 	$(BIN)/python tools/fuzz.py --count 20000
@@ -92,8 +92,10 @@ wheel: venv
 	@$(PYTHON) -m venv build/clean && $(call pinned-pip,build/clean) \
 		&& build/clean/bin/$(INSTALL) build/wheel/glie-*.whl
 	@build/clean/bin/python -P tools/try_wheel.py build/wheel/glie-*.whl
+	@build/clean/bin/$(INSTALL) "$$(echo build/wheel/glie-*.whl)[cli]"
+	@build/clean/bin/python -P tools/try_wheel.py build/wheel/glie-*.whl --cli
 
-# The newest versions: make lock UPGRADE=--upgrade
+# Upgrade to the newest versions: make lock UPGRADE=--upgrade
 lock: venv
 	@$(BIN)/$(INSTALL) uv
 	@PATH=$(BIN):$$PATH $(BIN)/python tools/lock.py $(UPGRADE)
@@ -101,11 +103,11 @@ lock: venv
 licences: venv
 	@$(BIN)/python tools/licences.py
 
-# The codec that comes with the package: make codec SETS="slidevqa infovqa cranfield"
+# The shipped codec: make codec SETS="slidevqa infovqa cranfield"
 codec: venv
 	OMP_NUM_THREADS=1 $(BIN)/glie fit $(SETS) --k 2,4,8,16,32,64 --epochs 3 --to src/glie/codec/shipped/minilm
 
-# The pictures in docs/serve.md, which need a Chromium; after `make run`
+# The pictures of docs/serve.md (needs Chromium; run `make run` first)
 screenshot: venv
 	$(BIN)/python tools/screenshot.py
 

@@ -1,4 +1,4 @@
-"""How things are counted and listed in what people read."""
+"""Counts, lists and names in messages."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from collections.abc import Sequence
 
 
 def count(number: int, what: str) -> str:
+    """"1 page", "1,200 pages"."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-def printable(name: str) -> str:
-    """A name in one line of a terminal, whatever is in it."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in name)
+def printable(text: str) -> str:
+    """Replace control characters, so that a terminal shows the text and does not obey it."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def listing(names: Sequence[str]) -> str:
-    """The first few names."""
+    """The first five names."""
     return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")

@@ -1,83 +1,32 @@
-"""The command line: each verb parses, calls the library, and prints."""
+"""The command line: each verb parses its options, calls the library and shows the result."""
 
 from __future__ import annotations
 
 import io
 import os
 import sys
-from typing import Annotated
+from importlib.util import find_spec
+from typing import NoReturn
 
-import typer
-
-import glie
-from glie.cli import engines, fit, indexes, light_colpali, measure, search, serve
-from glie.cli.terminal import fail
-from glie.errors import GlieError
-
-# in the order of the help
-VERBS = (
-    indexes.index,
-    indexes.add,
-    search.search,
-    serve.serve,
-    serve.mcp,
-    indexes.delete,
-    indexes.compact,
-    indexes.shrink,
-    indexes.info,
-    indexes.verify,
-    engines.export,
-    fit.fit,
-    measure.evaluate,
-    measure.plan,
-    measure.geometry,
-    light_colpali.light_colpali,
-)
-
-app = typer.Typer(
-    name="glie",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help="""Search documents by late interaction, from half a kilobyte a page.
-
-    glie index reports/ --to reports.glie
-
-    glie search reports.glie "capital expenditure in 2018"
-    """,
-)
-for verb in VERBS:
-    app.command()(verb)
-
-
-def _version(asked: bool) -> None:
-    if asked:
-        print(f"glie {glie.__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def common(
-    version: Annotated[
-        bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="Show the version."),
-    ] = False,
-) -> None:
-    """Options of every command."""
+from glie.errors import GlieError, MissingExtraError
 
 
 def main() -> None:
-    """The entry point: an error is one line, and a non-zero exit code."""
+    """Run `glie`. An error is one line on standard error and a non-zero exit code."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a terminal that lacks a letter shows its code
+        if isinstance(stream, io.TextIOWrapper):  # escape what the terminal cannot encode
             stream.reconfigure(errors="backslashreplace")
     try:
-        sys.exit(app(standalone_mode=False))
+        if find_spec("typer") is None or find_spec("rich") is None:
+            raise MissingExtraError("the command line", "cli")
+        from glie.cli.app import app, current_spelling
+
+        sys.exit(app(current_spelling(sys.argv[1:]), standalone_mode=False))
     except GlieError as error:
         fail(str(error), 1)
     except KeyboardInterrupt:
         fail("interrupted", 130)
-    except BrokenPipeError:  # the reader of our output went away
+    except BrokenPipeError:  # the reader of our output is gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
@@ -85,8 +34,14 @@ def main() -> None:
     except Exception as error:
         if type(error).__name__ == "Abort":
             fail("interrupted", 130)
-        if not hasattr(error, "format_message"):  # not a fault in what was typed
+        if not hasattr(error, "format_message"):  # not a usage error
             raise
-        if not error.format_message():  # nothing was typed, and the help is shown
+        if not error.format_message():  # no arguments: the help was shown
             sys.exit(0)
         fail(f"{error.format_message()} (see --help)", getattr(error, "exit_code", 2))
+
+
+def fail(message: str, code: int) -> NoReturn:
+    """Print a message in one line and exit."""
+    print(f"glie: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(code)

@@ -1,4 +1,4 @@
-"""The verb that takes an index into an engine."""
+"""The verb that exports an index to a vector database."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Annotated, Any
 import typer
 
 import glie
+from glie.cli import fail
 from glie.cli.shared import ApiKey, CollectionName, IndexPath, Json, Location, connected
-from glie.cli.terminal import fail, print_json, status_line
+from glie.cli.terminal import print_json, status_line
 from glie.errors import InputError
 from glie.wording import count
 
@@ -28,24 +29,24 @@ def export(
         list[str] | None,
         typer.Option(
             metavar="NAME=VALUE",
-            help="A setting of the engine's own, when the collection is made: shard_number=6, "
-            "replication_factor=2, on_disk=true, datatype=float16; JSON for those that have parts. "
-            "May be given several times.",
+            help="A setting of the engine for a new collection: shard_number=6, "
+            "replication_factor=2, on_disk=true, datatype=float16; nested settings in JSON. "
+            "Repeat it for several.",
         ),
     ] = None,
     prune: Annotated[
-        bool, typer.Option("--prune", help="Delete the pages there that the index does not hold.")
+        bool, typer.Option("--prune", help="Delete pages of the collection that the index lacks.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Store the pages of an index in Qdrant or LanceDB; `glie search --engine` finds them there.
+    """Export the pages of an index to Qdrant or LanceDB; `glie search --engine` searches them.
 
     glie export reports.glie --to qdrant --url http://localhost:6333 --setting shard_number=6
 
     glie export reports.glie --to lancedb --url s3://bucket/pages
 
-    Run it again to go on after an interruption, and to bring what is new or has changed. Kept
-    pictures stay in the index.
+    Run it again to continue after an interruption, or to export what is new or has changed.
+    Pictures stay in the index.
     """
     from glie.engines import export as store
 
@@ -65,7 +66,7 @@ def export(
             )
         total = len(pages)
     except KeyboardInterrupt:
-        fail("interrupted; what was stored stays there; run it again to go on", 130)
+        fail("interrupted; the pages stored so far stay; run it again to go on", 130)
     finally:
         engine.close()
     seconds = time.perf_counter() - began

@@ -9,40 +9,48 @@ from typing import Annotated
 import typer
 
 import glie
+from glie.cli import fail
 from glie.cli.shared import Cache, Datasets, Json, encode_sets, numbers
-from glie.cli.terminal import fail, fit_bar, print_fit, print_json
+from glie.cli.show_measures import print_fit
+from glie.cli.terminal import fit_bar, print_json
 
 
 def fit(
     datasets: Datasets,
-    to: Annotated[Path, typer.Option("--to", metavar="CODEC", help="The codec folder to make.")],
-    k: Annotated[str, typer.Option(help="Budgets that the codec will serve, like 2,4,8.")] = "4",
+    to: Annotated[Path, typer.Option("--to", metavar="CODEC", help="The codec folder to create.")],
+    k: Annotated[
+        str, typer.Option(help="Vectors per page that the codec supports, like 2,4,8.")
+    ] = "4",
     epochs: Annotated[
-        int | None, typer.Option(help="Rounds over the questions.", show_default="the recipe's")
+        int | None, typer.Option(help="Passes over the questions.", show_default="the recipe's")
     ] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same codec.")] = 0,
     no_queries: Annotated[
         bool,
-        typer.Option("--no-queries", help="Make questions of the pages; DATASET needs no others."),
+        typer.Option(
+            "--no-queries", help="Make questions from the pages; DATASET then needs none."
+        ),
     ] = False,
     recipe: Annotated[
-        str, typer.Option(help="default, for a CPU, or paper: the published one, 100 epochs.")
+        str, typer.Option(help="default (for a CPU) or paper (as published, 100 epochs).")
     ] = "default",
     encoder: Annotated[str | None, typer.Option(help="As for `index`.")] = None,
     cache: Cache = None,
     as_json: Json = False,
 ) -> None:
-    """Fit a codec on pages and questions: better codes than clustering, at the same size.
+    """Fit a codec on pages and questions: better results than clustering, at the same size.
 
-    A part of the questions is held out and decides: what does not help is not kept. Ctrl-C
-    keeps the best so far.
+    Some questions are held out; only what improves their results is kept. Ctrl-C stops early and
+    keeps the best codec so far.
+
+    glie fit my-set --to my.codec --k 2,4,8
     """
     from glie.codec.store import check_place
     from glie.evaluation import joined, load, load_pages
     from glie.training.fit import check_ready
     from glie.training.recipe import recipe_of
 
-    # what can be wrong is found before minutes of work, not after
+    # find mistakes before minutes of work, not after
     check_ready()
     budgets, chosen = numbers(k, "--k", 1), recipe_of(recipe)
     for budget in budgets:

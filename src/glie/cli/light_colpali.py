@@ -1,4 +1,4 @@
-"""The verb that fine-tunes a rival."""
+"""The verb that fine-tunes Light-ColPali, to compare with."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from typing import Annotated
 import typer
 
 import glie
+from glie.cli import fail
 from glie.cli.shared import Json, say_left_out
-from glie.cli.terminal import fail, print_json, status_line, tune_bar
+from glie.cli.terminal import print_json, status_line, tune_bar
 from glie.wording import count
 
 
 def light_colpali(
     dataset: Annotated[
         str,
-        typer.Argument(metavar="DATASET", help="As for `fit`: one whose pages have images."),
+        typer.Argument(metavar="DATASET", help="As for `glie fit`; its pages need images."),
     ],
     model: Annotated[
         str,
@@ -26,9 +27,9 @@ def light_colpali(
         ),
     ],
     to: Annotated[
-        Path, typer.Option("--to", metavar="ADAPTER", help="The adapter folder to make.")
+        Path, typer.Option("--to", metavar="ADAPTER", help="The adapter folder to create.")
     ],
-    k: Annotated[int, typer.Option(help="Vectors a page; each budget needs its own adapter.")] = 4,
+    k: Annotated[int, typer.Option(help="Vectors per page; each k needs its own adapter.")] = 4,
     steps: Annotated[
         int | None,
         typer.Option(help="Steps of the optimizer, 32 pairs each.", show_default="5 epochs"),
@@ -36,11 +37,11 @@ def light_colpali(
     seed: Annotated[int, typer.Option(help="The same seed gives the same adapter.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Fine-tune a visual encoder through Light-ColPali's merge: a rival to compare codecs with.
+    """Fine-tune a visual encoder with Light-ColPali's merging, to compare codecs with.
 
-    Unlike `fit`, it changes the encoder: pages must be encoded again, once for every k. It trains a
-    LoRA on up to 4,000 pairs of a question and a page image, and wants a GPU. Ctrl-C keeps what is
-    learned so far.
+    Unlike `glie fit`, this changes the encoder: pages must be encoded again for each k. It trains
+    a LoRA on up to 4,000 pairs of a question and a page image, and needs a GPU to be practical.
+    Ctrl-C stops early and keeps what is learned so far.
     """
     from glie.evaluation import load
     from glie.evaluation.light_colpali import (

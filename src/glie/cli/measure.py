@@ -1,4 +1,4 @@
-"""The verbs that measure: what compression keeps, and what shape page vectors have."""
+"""The verbs that measure: what compression keeps, and the geometry of page vectors."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from typing import Annotated
 import typer
 
 import glie
-from glie.cli.shared import Cache, Datasets, Json, encode_sets, named_codec, numbers, words
+from glie.cli import fail
+from glie.cli.shared import Cache, Datasets, Json, encode_sets, names, numbers
+from glie.cli.show_measures import print_geometry, print_plan, print_results
 from glie.cli.terminal import (
     errors,
-    fail,
-    print_geometry,
     print_json,
-    print_plan,
-    print_results,
     status_line,
 )
 from glie.errors import InputError
@@ -28,23 +26,23 @@ def evaluate(
     datasets: Datasets,
     k: Annotated[
         str | None,
-        typer.Option(help="Budgets: vectors a page.", show_default="2,4,8,16,32,64"),
+        typer.Option(help="Budgets, in vectors per page.", show_default="2,4,8,16,32,64"),
     ] = None,
     bytes_per_page: Annotated[
         str | None,
         typer.Option(
             metavar="BYTES",
-            help="Budgets in bytes, instead of --k: vectors in bfloat16 are kept as many as fit.",
+            help="Budgets in bytes, instead of --k: as many bfloat16 vectors as fit.",
             show_default="those of --k",
         ),
     ] = None,
     methods: Annotated[
         str | None,
         typer.Option(
-            help="all, or some of: raw-kmeans, token-pooling, cluster-merging, "
+            help="all, or a list of: raw-kmeans, token-pooling, cluster-merging, "
             "hierarchical-pooling, glie-free, quantised, glie-stage1, glie, oracle, plaid, "
             "glie-bytes, glie-bytes-adapted, uncompressed.",
-            show_default="raw-kmeans, glie-free, uncompressed, and those of a codec",
+            show_default="raw-kmeans, glie-free, uncompressed, and the codec's",
         ),
     ] = None,
     codec: Annotated[
@@ -55,16 +53,16 @@ def evaluate(
         list[str] | None,
         typer.Option(
             metavar="DATASET",
-            help="Fit a codec on this set and measure it; several times for several sets. "
-            "others: each set is measured by a codec fitted on the other ones.",
+            help="Fit a codec on this set and measure it. Repeat it for several sets. "
+            "others: measure each set with a codec fitted on the other sets.",
         ),
     ] = None,
-    seeds: Annotated[str, typer.Option(help="Of clustering and fitting, like 0,1,2.")] = "0",
+    seeds: Annotated[str, typer.Option(help="Seeds of clustering and fitting, like 0,1,2.")] = "0",
     language: Annotated[
         str | None,
         typer.Option(
-            help="Only the questions in this language, of every set, in the word that the sets "
-            "have for it, like english; a wrong one is answered with those that there are.",
+            help="Only questions in this language, spelled as in the sets, like english. A wrong "
+            "name lists the known ones.",
             show_default="all questions",
         ),
     ] = None,
@@ -72,27 +70,29 @@ def evaluate(
         str | None,
         typer.Option(
             metavar="TABLES",
-            help="Tables that take longer: some of shortlist, capacity, data, geometry; or all.",
+            help="Slower tables: all, or a list of shortlist, capacity, data, geometry.",
         ),
     ] = None,
     to: Annotated[
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="Write results.json, report.md, report.html and plots there. What is finished is "
-            "kept: run it again to go on.",
+            help="Write results.json, report.md, report.html and plots there. Finished results "
+            "are kept: run it again to go on.",
         ),
     ] = None,
-    trec: Annotated[bool, typer.Option("--trec", help="TREC run files too, into --to.")] = False,
-    recipe: Annotated[str, typer.Option(help="As for `fit`.")] = "default",
+    trec: Annotated[
+        bool, typer.Option("--trec", help="Also write TREC run files to --to.")
+    ] = False,
+    recipe: Annotated[str, typer.Option(help="As for `glie fit`.")] = "default",
     epochs: Annotated[
-        int | None, typer.Option(help="As for `fit`.", show_default="the recipe's")
+        int | None, typer.Option(help="As for `glie fit`.", show_default="the recipe's")
     ] = None,
-    encoder: Annotated[str | None, typer.Option(help="As for `index`.")] = None,
+    encoder: Annotated[str | None, typer.Option(help="As for `glie index`.")] = None,
     cache: Cache = None,
     as_json: Json = False,
 ) -> None:
-    """Measure what compression keeps: nDCG@5 at each budget, of one method or of many.
+    """Measure what compression keeps: nDCG@5 of each method at each budget.
 
     glie evaluate my-set
 
@@ -106,6 +106,7 @@ def evaluate(
     from glie.evaluation.plan import MORE, Plan
     from glie.evaluation.report import write_report
     from glie.evaluation.tables import rows
+    from glie.indexing import codec_named
 
     if k is not None and bytes_per_page is not None:
         raise InputError("--k and --bytes-per-page: give one of them")
@@ -118,11 +119,11 @@ def evaluate(
         ),
         in_bytes=bytes_per_page is not None,
         seeds=numbers(seeds, "--seeds", 0),
-        more=words(more, "--more", MORE),
+        more=names(more, "--more", MORE),
         recipe=recipe,
         epochs=epochs,
     )
-    given = None if codec is None else named_codec(codec)
+    given = None if codec is None else codec_named(codec)
     asked = Comparison(
         datasets, plan, codec=given, fit_on=fit_on or (), to=to, trec=trec, language=language
     )
@@ -137,7 +138,7 @@ def evaluate(
             if to is not None:
                 write_report(to, results, sets, _typed(), notes, corpora)
     except KeyboardInterrupt:
-        kept = f"; {to} keeps what is finished: run it again to go on" if to else ""
+        kept = f"; {to} keeps the finished results: run it again to go on" if to else ""
         fail(f"interrupted{kept}", 130)
     if as_json:
         print_json(rows(results))
@@ -151,7 +152,7 @@ def evaluate(
 
 
 def _typed() -> str:
-    """The command as it was typed, to be typed again."""
+    """The command line of this run."""
     return shlex.join(["glie", *sys.argv[1:]])
 
 
@@ -160,27 +161,26 @@ def geometry(
         Path,
         typer.Argument(
             metavar="PAGES",
-            help="An .npz file with one (n, D) array a page, or a folder of cached vectors.",
+            help="An .npz file with one (n, D) array per page, or a folder of cached vectors.",
         ),
     ],
     plot: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.png", help="Draw every page and its controls (or .svg, .pdf)."),
+        typer.Option(metavar="FILE.png", help="Plot every page and its controls (or .svg, .pdf)."),
     ] = None,
     pages: Annotated[
-        int, typer.Option(help="Pages to measure a corpus; of more, so many are drawn.")
+        int, typer.Option(help="Most pages to measure per corpus, drawn at random.")
     ] = glie.geometry.MOST_PAGES,
-    seed: Annotated[int, typer.Option(help="The same seed draws the same.")] = 0,
+    seed: Annotated[int, typer.Option(help="The same seed draws the same pages.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Measure page vectors: their norms and their intrinsic dimension (TwoNN).
 
-    Two controls on the same pages stand beside it: a Gaussian with the page's
-    own covariance, and uniform noise. A dimension far below the Gaussian's is
-    that of a curved surface, not of a flat cloud.
+    Each page has two controls: a Gaussian with the covariance of the page, and uniform noise. A
+    dimension far below that of the Gaussian means a curved surface, not a flat cloud.
 
-    A corpus is a folder of keys, like slides/ of slides/deck_3; a folder with
-    several documents of several pages is told apart by document.
+    A corpus is a folder of keys, like slides/ in slides/deck_3. A folder with several documents
+    of several pages is split by document.
 
     glie geometry pages.npz --plot pages.png
     """
@@ -212,26 +212,26 @@ def plan(
         str,
         typer.Argument(
             metavar="PAGES",
-            help="Documents, a folder with corpus.jsonl, a ViDoRe set by its name on the Hub, a "
-            "folder of cached vectors, or an .npz file with one (n, D) array a page.",
+            help="Documents, a folder with corpus.jsonl, the name of a ViDoRe set on the Hub, a "
+            "folder of cached vectors, or an .npz file with one (n, D) array per page.",
         ),
     ],
     bytes_per_page: Annotated[
-        str, typer.Option(metavar="BYTES", help="Budgets: what a page may take on disk.")
+        str, typer.Option(metavar="BYTES", help="Budgets: sizes of a page on disk.")
     ] = "256,520,1040,4160",
     encoder: Annotated[
         str | None,
-        typer.Option(help="As for `index`; of an .npz file, the name of what made its vectors."),
+        typer.Option(help="As for `glie index`; for an .npz file, the encoder of its vectors."),
     ] = None,
     cache: Cache = None,
-    seed: Annotated[int, typer.Option(help="The same seed draws the same.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="The same seed draws the same pages.", min=0)] = 0,
     as_json: Json = False,
 ) -> None:
     """Measure what each budget would keep of your pages, before you choose one.
 
-    At most 500 pages are drawn, stored at each budget and asked 200 questions
-    that are made of the pages: noisy vectors of one page each. Such questions
-    are easier than real ones, but the same for all budgets.
+    It stores up to 500 pages at each budget and asks 200 questions made from the pages: noisy
+    vectors of one page each. Such questions are easier than real ones, but the same for all
+    budgets.
 
     glie plan reports/ --bytes-per-page 260,520,1040
     """

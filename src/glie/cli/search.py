@@ -1,4 +1,4 @@
-"""The verb that answers questions."""
+"""The verb that searches an index or a collection."""
 
 from __future__ import annotations
 
@@ -13,10 +13,19 @@ import rich.text
 import typer
 
 import glie
-from glie.cli.shared import ApiKey, CollectionName, Json, Location, MadeWith, connected
-from glie.cli.terminal import output, print_json, size, status_line
+from glie.cli.shared import (
+    ENGINE_PANEL,
+    ApiKey,
+    CollectionName,
+    Json,
+    Location,
+    MadeWith,
+    connected,
+)
+from glie.cli.show_index import size
+from glie.cli.terminal import output, print_json, status_line
 from glie.errors import InputError, MissingExtraError
-from glie.wording import count
+from glie.wording import count, printable
 
 
 def search(
@@ -24,27 +33,26 @@ def search(
         list[str],
         typer.Argument(
             metavar="INDEX QUESTION",
-            help="An index folder, which goes without saying with --engine, and what you want to "
-            "know.",
+            help="The index folder (not needed with --engine), and the question.",
         ),
     ],
     top: Annotated[int, typer.Option(help="How many pages to show.")] = 10,
     shortlist: Annotated[
         int | None,
         typer.Option(
-            help="Pages to regenerate and score again; 0 ranks by the stored codes.",
+            help="Pages to rerank with regenerated vectors; 0 ranks by the codes alone.",
             show_default="20 with a decoder, 200 with a codebook",
         ),
     ] = None,
     document: Annotated[
         list[str] | None,
-        typer.Option(help="Only pages of this document or folder; may be given several times."),
+        typer.Option(help="Only pages of this document or folder. Repeat it for several."),
     ] = None,
     exact: Annotated[
         bool | None,
         typer.Option(
             "--exact/--candidates",
-            help="Score every page, or only those that the index's candidate index names.",
+            help="Score every page, or only candidates.",
             show_default="candidates in a large index",
         ),
     ] = None,
@@ -52,7 +60,8 @@ def search(
         str | None,
         typer.Option(
             metavar="ENGINE",
-            help="Ask the pages that `glie export` stored: qdrant, qdrant-edge or lancedb.",
+            help="Search pages in qdrant, qdrant-edge or lancedb (see `glie export`).",
+            rich_help_panel=ENGINE_PANEL,
         ),
     ] = None,
     location: Location = None,
@@ -61,8 +70,9 @@ def search(
     prefetch: Annotated[
         int | None,
         typer.Option(
-            help="Pages that the engine scores by their codes, those whose means are nearest.",
-            show_default="1,000 and more of a large collection, all of a small one",
+            help="Pages that the engine scores by their codes: those with the nearest means.",
+            show_default="all of a small collection, 1,000 or more of a large one",
+            rich_help_panel=ENGINE_PANEL,
         ),
     ] = None,
     encoder: MadeWith = None,
@@ -75,7 +85,7 @@ def search(
     glie search --engine qdrant --url http://localhost:6333 --collection reports "expenditure"
     """
     from glie.documents.original import why_no_text
-    from glie.documents.snippet import matches, printable
+    from glie.documents.snippet import matches
     from glie.retriever import Retriever
 
     is_index = engine is None or (Path(arguments[0]) / "manifest.json").exists()
@@ -94,14 +104,14 @@ def search(
             options["documents"] = document or None
         else:
             if collection is None and not is_index:
-                raise InputError("--collection: what the pages are called there was not given")
+                raise InputError("--collection: name the collection to search")
             called = collection or Path(arguments[0]).absolute().stem
             pages_there = stack.enter_context(
                 glie.engines.Collection.open(connected(engine, location, called, api_key))
             )
             place, retriever = pages_there.path, Retriever(pages_there, encoder)
             options |= {"where": {"document": document} if document else None, "prefetch": prefetch}
-        with status_line("searching"):  # and loading the encoder, which takes longer
+        with status_line("searching"):  # this also loads the encoder
             hits = retriever.search(question, top, **options)
     cost = hits.cost
     shown: list[dict[str, Any]] = [
@@ -141,7 +151,7 @@ def search(
         text = text or rich.text.Text(f"({why_no_text(hit['metadata'])})", style="dim")
         lines = [rich.text.Text(printable(hit["id"]), style="cyan"), text]
         if isinstance(hit["path"], str):
-            link = Path(hit["path"]).absolute().as_uri()  # which many terminals open by a click
+            link = Path(hit["path"]).absolute().as_uri()  # many terminals open it with a click
             style = rich.style.Style(dim=True, link=link)
             lines.append(rich.text.Text(printable(hit["path"]), style=style))
         table.add_row(str(hit["rank"]), f"{hit['score']:.2f}", rich.text.Text("\n").join(lines))
@@ -158,7 +168,7 @@ def search(
 
 
 def _snippet(metadata: dict[str, Any], question: str) -> str:
-    """Where the page answers; a hit is worth showing without, where its file cannot be read."""
+    """The snippet of a hit; empty where an extra is missing to read its file."""
     from glie.documents.original import original_text
     from glie.documents.snippet import best_snippet
 

@@ -1,4 +1,4 @@
-"""The verbs that serve an index, to people and to other programs."""
+"""The verbs that serve an index to browsers, programs and assistants."""
 
 from __future__ import annotations
 
@@ -17,47 +17,40 @@ MEGABYTE = 1 << 20
 
 def serve(
     index_path: IndexPath,
-    host: Annotated[
-        str, typer.Option(help="Where to listen; 0.0.0.0 is everywhere.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0 takes one that is free.", min=0, max=65535)] = 8000,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0 picks a free one.", min=0, max=65535)] = 8000,
     token: Annotated[
         str | None,
         typer.Option(
             envvar="GLIE_TOKEN",
-            help="What clients have to know. Needed to listen on anything but this machine.",
+            help="Secret that clients must send. Required unless only this machine can connect.",
             show_default="none",
         ),
     ] = None,
     read_only: Annotated[
-        bool, typer.Option("--read-only", help="Neither uploads nor deletions.")
+        bool, typer.Option("--read-only", help="Refuse uploads and deletions.")
     ] = False,
     allow_host: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Another name that browsers know this server by, as behind a proxy; may be given "
-            "several times.",
+            help="Another host name of this server, such as that of a proxy. Repeat it for several.",
         ),
     ] = None,
-    max_upload_mb: Annotated[
-        int, typer.Option(metavar="MB", help="The size of an upload, at most.", min=1)
-    ] = 100,
-    max_upload_pages: Annotated[int, typer.Option(help="The pages of an upload.", min=1)] = 2000,
+    max_upload_mb: Annotated[int, typer.Option(metavar="MB", help="Largest upload.", min=1)] = 100,
+    max_upload_pages: Annotated[int, typer.Option(help="Most pages in an upload.", min=1)] = 2000,
     max_query: Annotated[
-        int, typer.Option(metavar="CHARACTERS", help="The length of a question.", min=1)
+        int, typer.Option(metavar="CHARACTERS", help="Longest question.", min=1)
     ] = 2000,
-    max_searches: Annotated[
-        int, typer.Option(help="Searches at the same time; others wait.", min=1)
-    ] = 4,
+    max_searches: Annotated[int, typer.Option(help="Searches at once; others wait.", min=1)] = 4,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print where it listens as a line of JSON.")
+        bool, typer.Option("--json", help="Print the address as a line of JSON.")
     ] = False,
 ) -> None:
-    """Search an index in the browser, see why a page matched, add and delete documents.
+    """Serve an index in the browser: search, see why a page matched, add and delete documents.
 
-    Only this machine can reach it, unless --host says otherwise. The API is described at
-    /openapi.json, and in docs/serve.md.
+    Only this machine can connect unless --host says otherwise. /openapi.json and docs/serve.md
+    describe the API.
 
     glie serve reports.glie
 
@@ -99,12 +92,12 @@ def serve(
         timeout_graceful_shutdown=5,
         ws="none",
     )
-    with contextlib.suppress(KeyboardInterrupt):  # which is how it is told to end
+    with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C ends it
         uvicorn.Server(config).run(sockets=[listening])
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
-    """A socket there, or an error that says what is in the way."""
+    """Listen on an address, or say why that is not possible."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=512)
@@ -116,10 +109,10 @@ def listening_socket(host: str, port: int) -> socket.socket:
 
 
 def mcp(index_path: IndexPath) -> None:
-    """Serve an index to an assistant, by the Model Context Protocol on stdin and stdout.
+    """Serve an index to an assistant over the Model Context Protocol (stdin and stdout).
 
-    The assistant can search, read a page as text or picture, and ask which documents there are. It
-    sees the documents of the index, and no other file. In its settings, for example:
+    The assistant can search, read a page as text or picture, and list the documents. It sees no
+    other file. For example, in its settings:
 
     {"mcpServers": {"reports": {"command": "glie", "args": ["mcp", "/path/to/reports.glie"]}}}
 

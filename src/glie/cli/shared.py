@@ -1,4 +1,4 @@
-"""What several verbs take, and do with what they took."""
+"""Options and helpers that several verbs share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-import glie
 from glie.cli.terminal import errors, status_line
 from glie.errors import InputError
 
@@ -16,15 +15,16 @@ if TYPE_CHECKING:
     from glie.encoders import Encoder
     from glie.engines import Engine
     from glie.evaluation import Dataset, Encoded
-    from glie.identity import EncodedPages
 
-IndexPath = Annotated[Path, typer.Argument(metavar="INDEX", help="An index folder.")]
+ENGINE_PANEL = "Vector database"
+
+IndexPath = Annotated[Path, typer.Argument(metavar="INDEX", help="The index folder.")]
 Datasets = Annotated[
     list[str],
     typer.Argument(
         metavar="DATASET",
-        help="Folders with corpus.jsonl, queries.jsonl and qrels/test.tsv (the BEIR shape), "
-        "folders of cached vectors, or ViDoRe sets by their name on the Hub.",
+        help="Folders in the BEIR format (corpus.jsonl, queries.jsonl, qrels/test.tsv), folders of "
+        "cached vectors, or names of ViDoRe sets on the Hub.",
     ),
 ]
 Cache = Annotated[
@@ -32,8 +32,8 @@ Cache = Annotated[
     typer.Option(
         metavar="DIR",
         envvar="GLIE_CACHE",
-        help="Keep the vectors in a folder there; the next run reads them.",
-        show_default="none is kept",
+        help="Keep the vectors in this folder, and read them in the next run.",
+        show_default="not kept",
     ),
 ]
 MadeWith = Annotated[
@@ -41,8 +41,8 @@ MadeWith = Annotated[
     typer.Option(
         "--encoder",
         metavar="NAME",
-        help="Where the encoder that made the index lies now; another one is refused.",
-        show_default="where it lay then",
+        help="Where the encoder of the index is now, if it has moved.",
+        show_default="where it was",
     ),
 ]
 Location = Annotated[
@@ -52,8 +52,9 @@ Location = Annotated[
         "--uri",
         "--path",
         metavar="WHERE",
-        help="Where the engine is: http://host:6333 for qdrant, a folder for qdrant-edge, a folder "
-        "or s3://bucket/folder for lancedb.",
+        help="Address of the engine: http://host:6333 for qdrant, a folder for qdrant-edge, a "
+        "folder or s3://bucket/folder for lancedb.",
+        rich_help_panel=ENGINE_PANEL,
     ),
 ]
 CollectionName = Annotated[
@@ -62,22 +63,24 @@ CollectionName = Annotated[
         "--collection",
         "--table",
         metavar="NAME",
-        help="What the pages are called there.",
-        show_default="the index's name",
+        help="Name of the collection or table.",
+        show_default="the name of the index",
+        rich_help_panel=ENGINE_PANEL,
     ),
 ]
 ApiKey = Annotated[
     str | None,
     typer.Option(
         metavar="KEY",
-        help="The engine's key; better in the variable QDRANT_API_KEY or LANCEDB_API_KEY.",
+        help="Key of the engine; better set QDRANT_API_KEY or LANCEDB_API_KEY.",
+        rich_help_panel=ENGINE_PANEL,
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")]
 
 
 def numbers(text: str, option: str, least: int) -> list[int]:
-    """The numbers of a list like 2,4,8, each once."""
+    """Parse a list like 2,4,8; drop repetitions."""
     try:
         found = [int(part) for part in text.split(",")]
     except ValueError:
@@ -87,22 +90,17 @@ def numbers(text: str, option: str, least: int) -> list[int]:
     return list(dict.fromkeys(found))
 
 
-def words(text: str | None, option: str, known: Sequence[str]) -> list[str]:
-    """The words of a list, each a known one; `all` stands for every one of them."""
+def names(text: str | None, option: str, known: Sequence[str]) -> list[str]:
+    """Parse a list of known names; `all` stands for every one."""
     if text == "all":
         return list(known)
-    found = [word.strip() for word in text.split(",")] if text else []
-    for word in found:
-        if word not in known:
+    found = [name.strip() for name in text.split(",")] if text else []
+    for name in found:
+        if name not in known:
             raise InputError(
-                f"{option}: {word!r} is unknown; expected all, or some of {', '.join(known)}"
+                f"{option}: {name!r} is unknown; expected all, or some of {', '.join(known)}"
             )
     return found
-
-
-def named_codec(name: str) -> glie.Codec:
-    """The codec that an option names."""
-    return glie.Codec() if name == "free" else glie.Codec.load(name)
 
 
 def load_encoder(name: str | None) -> Encoder:
@@ -113,27 +111,19 @@ def load_encoder(name: str | None) -> Encoder:
 
 
 def connected(engine: str, location: str | None, collection: str, api_key: str | None) -> Engine:
-    """The engine that options name."""
+    """Connect to the engine that the options name."""
     from glie.engines import connect
 
     if location is None:
-        raise InputError(f"--url: where {engine} is was not given")
+        raise InputError(f"--url: give the address of {engine}")
     options = {} if api_key is None else {"api_key": api_key}
     return connect(engine, location, collection, **options)
-
-
-def encoder_of(index: EncodedPages, asked: str | None) -> Encoder:
-    """The encoder that made the pages; another one is refused."""
-    from glie.retriever import encoder_of as of
-
-    with status_line("loading the encoder"):
-        return of(index, asked)
 
 
 def encode_sets(
     loaded: Sequence[Dataset | Encoded], encoder: str | None, cache: Path | None
 ) -> list[Encoded]:
-    """Sets as vectors, with a word on what was left out; vectors need no encoder."""
+    """Encode sets, and print what is left out. Sets of cached vectors need no encoder."""
     from glie.evaluation import Encoded, encode
 
     for dataset in loaded:

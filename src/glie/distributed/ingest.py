@@ -24,7 +24,9 @@ from typing import Any
 
 from glie.codec.codec import Codec
 from glie.documents import FoundDocument
+from glie.encoders import load_encoder
 from glie.encoders.base import Encoder
+from glie.engines.base import Engine
 from glie.engines.collection import Collection
 from glie.engines.exporting import upload
 from glie.errors import (
@@ -37,6 +39,7 @@ from glie.errors import (
 )
 from glie.identity import EncoderId, check_encoder, check_match
 from glie.index.index import Index
+from glie.indexing import CodecChoice
 from glie.ingest import (
     IngestProgress,
     KnownDocument,
@@ -52,7 +55,7 @@ from glie.ingest import (
 )
 from glie.kernels.parallel import cores
 from glie.progress import ignore
-from glie.retriever import load_recorded
+from glie.retriever import encoder_of, load_recorded
 
 DOCUMENTS_PER_SHARD = 32  # at most: the work that is lost with a worker
 SHARDS_PER_WORKER = 4  # at least, so that none is idle for long at the end
@@ -132,6 +135,33 @@ def ingest_on_ray(
             target.engine.optimize()
         report.documents_gone = gone_documents(paths, known, found)
     return report
+
+
+def open_or_create_collection(
+    engine: Engine,
+    documents: Sequence[str | os.PathLike[str]],
+    encoder: str | os.PathLike[str] | None = None,
+    choice: CodecChoice | None = None,
+    *,
+    shards: str | os.PathLike[str],
+    ocr: bool = True,
+) -> tuple[Collection, Encoder]:
+    """Open the collection in an engine, or create it for these documents; load its encoder.
+
+    Like `glie.indexing.open_or_create`. A codec that adapts is adapted to the first documents
+    before the collection is created.
+    """
+    choice = choice or CodecChoice()
+    if engine.exists() and engine.read_header() is not None:
+        pages = Collection.open(engine)
+        choice.check_same(pages.codec, pages.path)
+        return pages, encoder_of(pages, encoder)
+    found_documents(documents)
+    reader = load_encoder(encoder)
+    entry = EncoderId.of(reader)
+    codec = first_shard(choice.codec_for(entry), reader, documents, shards, Reading(ocr=ocr))
+    dim = reader.encode_queries(["a"])[0].shape[1]
+    return Collection.create(engine, codec, dim, encoder=entry), reader
 
 
 def first_shard(
@@ -320,7 +350,7 @@ def _ray() -> Any:
         import ray
         import ray.data
     except ImportError:
-        raise MissingExtraError("`--ray`", "ray") from None
+        raise MissingExtraError("working on a Ray cluster", "ray") from None
     return ray
 
 

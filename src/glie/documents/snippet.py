@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 
+from glie.wording import printable
+
 WORDS = 28  # in a snippet
 
 # Stop words: in every question and on every page.
@@ -27,11 +29,6 @@ def question_words(question: str) -> set[str]:
     """The stems of a question, without stop words."""
     words = re.findall(r"\w+", question.lower())
     return {_stem(word) for word in words if word not in COMMON} or {_stem(w) for w in words}
-
-
-def printable(text: str) -> str:
-    """Replace control characters, so that a terminal shows the text and does not obey it."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def best_snippet(text: str, question: str) -> str:

@@ -1,0 +1,71 @@
+"""The verbs of `glie`, in the order of its help."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+import glie
+from glie.cli import cluster, engines, fit, index, light_colpali, maintain, measure, search, serve
+
+SETTINGS = {"help_option_names": ["-h", "--help"]}
+
+app = typer.Typer(
+    name="glie",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings=SETTINGS,
+    help="""Index documents and search them by late interaction, in half a kilobyte a page.
+
+    glie index reports/ --to reports.glie
+
+    glie search reports.glie "capital expenditure in 2018"
+    """,
+)
+
+PANELS = {
+    "Index and search": (index.index, index.add, search.search, serve.serve, serve.mcp),
+    "Look after an index": (
+        *(maintain.info, maintain.delete, maintain.compact, maintain.shrink, maintain.verify),
+    ),
+    "Choose and fit a codec": (
+        *(measure.plan, fit.fit, measure.evaluate, measure.geometry, light_colpali.light_colpali),
+    ),
+    "Many machines": (engines.export,),
+}
+for panel, verbs in PANELS.items():
+    for verb in verbs:
+        app.command(rich_help_panel=panel)(verb)
+
+on_cluster = typer.Typer(
+    no_args_is_help=True,
+    context_settings=SETTINGS,
+    help="Work on a Ray cluster.",
+)
+on_cluster.command("index")(cluster.index)
+app.add_typer(on_cluster, name="cluster", rich_help_panel="Many machines")
+
+
+def current_spelling(arguments: Sequence[str]) -> list[str]:
+    """Translate `glie index --ray`, the old spelling of `glie cluster index`."""
+    if arguments[:1] == ["index"] and "--ray" in arguments:
+        return ["cluster", *(argument for argument in arguments if argument != "--ray")]
+    return list(arguments)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"glie {glie.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Options of every command."""

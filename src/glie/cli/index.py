@@ -1,0 +1,226 @@
+"""The verbs that read documents into an index."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+import glie
+from glie.cli import fail
+from glie.cli.shared import IndexPath, Json, MadeWith
+from glie.cli.show_index import above_budget, size
+from glie.cli.terminal import errors, print_json, progress_bar, status_line
+from glie.wording import count, listing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from glie.engines import Collection
+    from glie.ingest import OnIngestProgress, Report
+
+DONE_WITH_PROBLEMS = 3  # the exit code when some files could not be read
+CODEC_PANEL = "Codec, instead of --bytes-per-page"
+
+Documents = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="DOCUMENTS",
+        help="Files or folders: PDF, PNG, JPEG, TIFF, WebP, text, Markdown.",
+    ),
+]
+BytesPerPage = Annotated[
+    int | None,
+    typer.Option(
+        metavar="BYTES",
+        help="Size of a page on disk. `glie plan` measures what each size keeps.",
+        show_default="520",
+    ),
+]
+EncoderName = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="The model that turns pages into vectors: minilm, minilm-384, or a late-interaction "
+        "model for text (ColBERT) or page images (ColPali, ColQwen2) in a FOLDER or on the "
+        "Hugging Face Hub. A FOLDER may also hold any text model of transformers or ONNX. "
+        "NAME@MATRIX.safetensors reduces its vectors by a fitted matrix.",
+        show_default="minilm",
+    ),
+]
+KeepImages = Annotated[
+    bool, typer.Option("--keep-images", help="Keep a small picture of every page in the index.")
+]
+Ocr = Annotated[
+    bool, typer.Option(help="Read pages without text by OCR if glie\\[ocr] is installed.")
+]
+K = Annotated[
+    int | None,
+    typer.Option(
+        help="Vectors stored per page, 260 bytes each in bf16: 4 for a kilobyte, 16 for dense "
+        "pages.",
+        show_default="4, or the codec's",
+        rich_help_panel=CODEC_PANEL,
+    ),
+]
+Dtype = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TYPE",
+        help="How their numbers are stored: bf16, or in fewer bits: int8, int4, int2, int1. "
+        "Fewer bits leave room for more vectors.",
+        show_default="bf16, or the codec's",
+        rich_help_panel=CODEC_PANEL,
+    ),
+]
+CodecName = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CODEC",
+        help="A folder from `glie fit`, or free for normalised k-means.",
+        show_default="with --k or --dtype, the one shipped for the encoder, else free",
+        rich_help_panel=CODEC_PANEL,
+    ),
+]
+
+
+def index(
+    documents: Documents,
+    to: Annotated[Path, typer.Option("--to", metavar="INDEX", help="The index folder.")],
+    bytes_per_page: BytesPerPage = None,
+    encoder: EncoderName = None,
+    keep_images: KeepImages = False,
+    ocr: Ocr = True,
+    k: K = None,
+    dtype: Dtype = None,
+    codec: CodecName = None,
+    as_json: Json = False,
+) -> None:
+    """Index documents. Run it again to add what is new or has changed.
+
+    Files that cannot be read are listed at the end; the rest is indexed and the exit code is 3.
+
+    glie index reports/ --to reports.glie
+    """
+    from glie.indexing import CodecChoice, open_or_create
+    from glie.ingest import ingest
+
+    choice = CodecChoice(bytes_per_page, k, dtype, codec)
+    with status_line("loading the encoder"):
+        target, reader = open_or_create(to, documents, encoder, choice)
+    run(
+        target,
+        lambda show: ingest(
+            target, reader, documents, keep_images=keep_images, ocr=ocr, progress=show
+        ),
+        as_json,
+    )
+
+
+def add(
+    index_path: IndexPath,
+    documents: Documents,
+    encoder: MadeWith = None,
+    keep_images: KeepImages = False,
+    ocr: Ocr = True,
+    as_json: Json = False,
+) -> None:
+    """Add documents to an index. Those that it already holds are skipped unless they changed."""
+    from glie.ingest import ingest
+    from glie.retriever import encoder_of
+
+    target = glie.Index.open(index_path)
+    with status_line("loading the encoder"):
+        reader = encoder_of(target, encoder)
+    run(
+        target,
+        lambda show: ingest(
+            target, reader, documents, keep_images=keep_images, ocr=ocr, progress=show
+        ),
+        as_json,
+    )
+
+
+def run(
+    target: glie.Index | Collection,
+    ingest: Callable[[OnIngestProgress], Report],
+    as_json: bool,
+) -> None:
+    """Run an ingestion with a progress bar and show its report."""
+    began = time.perf_counter()
+    try:
+        with progress_bar() as show:
+            report = ingest(show)
+    except KeyboardInterrupt:
+        kept = f"the index keeps the {count(len(target), 'page')} committed so far"
+        fail(f"interrupted; {kept}; run it again to go on", 130)
+    seconds = time.perf_counter() - began
+    facts = target.info() if isinstance(target, glie.Index) else None
+    if as_json:
+        sizes = {} if facts is None else {"bytes": facts.bytes}
+        outcome = {**dataclasses.asdict(report), "seconds": seconds}
+        print_json({**outcome, "pages": len(target), **sizes})
+    else:
+        _print_report(report, seconds)
+        if facts is None:
+            print(f"{target.path} holds {count(len(target), 'page')}")
+        else:
+            _print_size(facts)
+    _print_problems(report)
+    if report.problems:
+        raise typer.Exit(DONE_WITH_PROBLEMS)
+
+
+def _print_report(report: Report, seconds: float) -> None:
+    parts = [f"{count(report.documents_added, 'document')} added"]
+    if report.documents_changed:
+        parts.append(f"{report.documents_changed} changed")
+    if report.documents_unchanged:
+        parts.append(f"{report.documents_unchanged} unchanged")
+    read = f" ({report.pages_by_ocr} read by OCR)" if report.pages_by_ocr else ""
+    rate = f", {report.pages_added / seconds:.1f} a second" if report.pages_added else ""
+    print(f"{', '.join(parts)}: {count(report.pages_added, 'page')}{read} in {seconds:.1f} s{rate}")
+
+
+def _print_size(facts: glie.IndexInfo) -> None:
+    lean = facts.lean_bytes
+    if facts.pages:
+        print(
+            f"the index holds {count(facts.pages, 'page')} in {size(lean)}, "
+            f"{lean / facts.pages:,.0f} bytes a page; their "
+            f"{facts.vectors:,} vectors would take {size(facts.uncompressed_bytes)}"
+        )
+    above = above_budget(facts)
+    if above:
+        print(above)
+
+
+def _print_problems(report: Report) -> None:
+    hint = ocr_hint(report)
+    if hint:
+        errors.print(hint, style="yellow", soft_wrap=True)
+    if report.documents_gone:
+        gone = count(len(report.documents_gone), "indexed document")
+        names = listing(report.documents_gone)
+        errors.print(
+            f"the files of {gone} are gone: {names}; `glie delete` removes them from the index",
+            soft_wrap=True,
+        )
+    if report.problems:
+        errors.print(f"{count(len(report.problems), 'problem')}:", style="red")
+    for problem in report.problems:
+        errors.print(problem, style="red", soft_wrap=True)
+
+
+def ocr_hint(report: Report) -> str | None:
+    """What to say about pages without text, and how to read them where OCR is missing."""
+    from glie.documents import ocr_available
+
+    if not report.pages_without_text:
+        return None
+    pages = count(len(report.pages_without_text), "page")
+    said = f"{pages} without text left out: {listing(report.pages_without_text)}"
+    return said if ocr_available() else f'{said}; pip install "glie[ocr]" to read them'

@@ -1,0 +1,121 @@
+"""What the command line shows of an index: its contents, its size, its damage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import rich.table
+import rich.text
+
+import glie
+from glie.cli.terminal import output
+from glie.wording import count, listing, printable
+
+if TYPE_CHECKING:
+    from glie.index.health import Health, Repair
+
+NAMED = 5  # pages listed for each damaged file
+
+
+def size(number: int) -> str:
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
+        if number >= size:
+            return f"{number / size:.1f} {unit}"
+    return f"{number} bytes"
+
+
+def print_info(index: glie.Index, facts: glie.IndexInfo, documents: int) -> None:
+    """What an index holds and how large it is."""
+    lean = facts.lean_bytes
+    rows = [
+        ("pages", f"{facts.pages:,} in {count(documents, 'document')}"),
+        ("deleted", f"{facts.deleted:,}" + (" (compact frees them)" if facts.deleted else "")),
+        ("encoder", facts.encoder or "not recorded"),
+        ("codec", codec_line(index, facts)),
+        ("on disk", size(lean) + f" in {count(facts.segments, 'segment')}"),
+    ]
+    if facts.pages:
+        each = f"{lean / facts.pages:,.0f} bytes, codes {facts.code_bytes_per_page:,}"
+        rows.append(("a page", each))
+        above = above_budget(facts)
+        if above:
+            rows.append(("", above))
+        whole = f"{facts.vectors:,}, {size(facts.uncompressed_bytes)} at 2 bytes a number"
+        rows.append(("vectors", whole))
+        rows.append(("compression", f"{facts.uncompressed_bytes / lean:,.1f} times"))
+    if facts.candidate_bytes:
+        each = f"{facts.candidate_bytes / facts.pages if facts.pages else 0:,.0f}"
+        rows.append(("candidates", f"{each} of these bytes a page, on top of any budget"))
+    else:
+        rows.append(("candidates", "no candidate index: every page is scanned"))
+    if facts.image_bytes:
+        rows.append(("pictures", f"{size(facts.image_bytes)}, not counted above"))
+    if facts.document_bytes:
+        rows.append(("uploads", f"{size(facts.document_bytes)}, not counted above"))
+    table = rich.table.Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="dim")
+    table.add_column()
+    for name, value in rows:
+        table.add_row(name, rich.text.Text(value))
+    output.print(table)
+
+
+def codec_line(index: glie.Index, facts: glie.IndexInfo) -> str:
+    line = f"k = {facts.k}" + (f", D = {facts.dim}" if facts.dim else "") + f", {facts.dtype}"
+    if facts.codewords:
+        return f"{line}, and at most {count(facts.codewords, 'codeword')} a page"
+    if index.codec.refiner is None:
+        return f"{line}, normalised k-means"
+    stages = "fitted, two stages" if index.codec.decoder else "fitted, one stage"
+    return f"{line}, {stages} ({size(facts.codec_bytes)}, not counted below)"
+
+
+def above_budget(facts: glie.IndexInfo) -> str | None:
+    """Why a page takes more than the budget, if it does. The candidate index is not counted."""
+    lean = facts.lean_bytes - facts.candidate_bytes
+    if not facts.pages or not facts.budget or lean <= facts.budget * facts.pages:
+        return None
+    above = f"above the {facts.budget:,} asked for"
+    if facts.deleted:
+        return f"{above}: deleted pages take space until `glie compact`"
+    beside = lean / facts.pages - (facts.code_bytes_per_page or 0)
+    return f"{above}: {beside:,.0f} are page names and fixed files, which more pages would share"
+
+
+def print_health(path: Path, health: Health, *, repairs: bool) -> None:
+    """What is damaged, one line per file."""
+    read = f"{count(health.files, 'file')}, {size(health.bytes)} read"
+    if health.whole:
+        print(f"{path}: whole: {count(health.pages, 'page')}, {read}")
+        return
+    print(f"{path}: {count(len(health.damage), 'fault')}; {read}")
+    for damage in health.damage:
+        concerned = [printable(page_id) for page_id in damage.pages[:NAMED]]
+        others = len(damage.pages) - len(concerned)
+        concerned += [f"{others:,} more (--json lists them)"] if others else []
+        concerned += [f"{damage.unnamed:,} whose names cannot be read"] if damage.unnamed else []
+        pages = f": {', '.join(concerned)}" if concerned else ""
+        number = len(damage.pages) + damage.unnamed
+        costs = {
+            "pages": f"{count(number, 'page')} lost{pages}",
+            "pictures": f"{count(number, 'picture')} lost{pages}",
+            "deletions": f"all {count(number, 'page')} of it are kept{pages}",
+            "codec": "no page can be read; put the codec's own files back",
+            "nothing": f"nothing is lost{pages}",
+        }
+        print(f"{damage}; {costs[damage.loss]}")
+    if not repairs and not any(damage.loss == "codec" for damage in health.damage):
+        print(f"whole: {count(health.pages, 'page')}, which `glie verify --repair` keeps")
+
+
+def print_repair(path: Path, repair: Repair) -> None:
+    state = "whole" if repair.after.whole else "still damaged"
+    print(f"repaired: the index is {state} and holds {count(repair.after.pages, 'page')}")
+    if repair.set_aside:
+        print(f"set aside, to look at or delete: {listing(repair.set_aside)} in {path}")
+    if repair.before.pages_lost:
+        print(
+            "to restore what is lost: `glie delete` the rest of these documents, then `glie add` "
+            "them again"
+        )

@@ -1,0 +1,106 @@
+"""Open or create the index that documents go into, with its encoder and codec."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from glie.codec.codec import Codec
+from glie.encoders import Encoder, load_encoder
+from glie.errors import InputError
+from glie.identity import EncoderId
+from glie.index.folder import MANIFEST
+from glie.index.index import Index
+from glie.ingest import found_documents
+from glie.retriever import encoder_of
+
+BYTES_PER_PAGE = 520  # the default budget
+FREE = "free"  # the name of normalised k-means, which is not fitted
+
+Paths = Sequence[str | os.PathLike[str]]
+
+
+def codec_named(name: str | os.PathLike[str]) -> Codec:
+    """Load a codec from its folder; "free" is normalised k-means."""
+    return Codec() if name == FREE else Codec.load(name)
+
+
+@dataclasses.dataclass(frozen=True)
+class CodecChoice:
+    """How to store pages: a budget in bytes a page, or k, dtype and a codec. Without any of
+    them, a new index gets the default budget and an existing one keeps its own."""
+
+    bytes_per_page: int | None = None
+    k: int | None = None
+    dtype: str | None = None
+    codec: str | os.PathLike[str] | None = None  # its name: a folder, or "free"
+
+    def __post_init__(self) -> None:
+        """Refuse contradictions and wrong values before anything is created."""
+        if self.bytes_per_page is not None and self._details:
+            raise InputError(
+                "a budget (bytes a page) decides k, dtype and codec: give the budget or these, "
+                "not both"
+            )
+        if self.codec is not None:
+            codec_named(self.codec)
+        Codec(self.k, dtype=self.dtype)
+
+    @property
+    def _details(self) -> bool:
+        return (self.k, self.dtype, self.codec) != (None, None, None)
+
+    def codec_for(self, encoder: EncoderId) -> Codec:
+        """The codec for a new index of pages by this encoder."""
+        if not self._details:
+            budget = BYTES_PER_PAGE if self.bytes_per_page is None else self.bytes_per_page
+            return Codec(bytes_per_page=budget)
+        named = None if self.codec is None else codec_named(self.codec)
+        codec = named or Codec.shipped(encoder) or Codec()
+        codec = codec if self.k is None else codec.at(self.k)
+        return codec if self.dtype is None else codec.stored_as(self.dtype)
+
+    def check_same(self, codec: Codec, place: object) -> None:
+        """Refuse a choice that differs from the codec of an existing index or collection."""
+        if self.bytes_per_page not in (None, codec.config.bytes_per_page):
+            raise InputError(
+                f"{place}: its pages are not stored in {self.bytes_per_page} bytes each; make a "
+                "new index, or a smaller copy of this one with `glie shrink`"
+            )
+        if self.k not in (None, codec.k):
+            raise InputError(
+                f"{place}: it stores k={codec.k} vectors a page, not {self.k}; make a new index "
+                "for another k"
+            )
+        if self.dtype not in (None, codec.dtype):
+            raise InputError(
+                f"{place}: it stores numbers in {codec.dtype}, not {self.dtype}; make a new index "
+                "for another type"
+            )
+        if self.codec is not None:
+            chosen = codec_named(self.codec).at(codec.k).stored_as(codec.dtype)
+            if not chosen.same_as(codec):
+                raise InputError(f"{place}: it has another codec; make a new index for this one")
+
+
+def open_or_create(
+    path: str | os.PathLike[str],
+    documents: Paths,
+    encoder: str | os.PathLike[str] | None = None,
+    choice: CodecChoice | None = None,
+) -> tuple[Index, Encoder]:
+    """Open the index in a folder, or create it for these documents; load its encoder.
+
+    An existing index keeps its encoder and codec; a different `encoder` or `choice` is refused.
+    """
+    choice = choice or CodecChoice()
+    if (Path(path) / MANIFEST).exists():
+        index = Index.open(path)
+        choice.check_same(index.codec, index.path)
+        return index, encoder_of(index, encoder)
+    found_documents(documents)  # before a folder is created for nothing
+    reader = load_encoder(encoder)
+    entry = EncoderId.of(reader)
+    return Index.create(path, choice.codec_for(entry), encoder=entry), reader
