@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import glie
-from tests.cli.test_cli import Run, run  # noqa: F401 (a fixture)
+from tests.cli.conftest import Run, run  # noqa: F401 (a fixture)
 from tests.conftest import make_arrays, unit
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "reliability.md"

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from glie.cli.indexes import ocr_hint
 from reportlab.pdfgen import canvas
 
 import glie
 import glie.index.adding as adding_module
 import glie.ingest as ingest_module
-from glie.cli.indexes import ocr_hint
 from glie.encoders.base import Floats
 from glie.ingest import IngestProgress, Report, ingest, pages_of
 from tests.documents.test_documents import bad_files, make_pdf, picture

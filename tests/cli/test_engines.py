@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 import glie
-from tests.cli.test_cli import Run, documents, run  # noqa: F401
+from tests.cli.conftest import Run
 from tests.documents.test_documents import make_pdf
 
 
 @pytest.fixture
-def reports(run: Run, documents: Path) -> Path:  # noqa: F811
+def reports(run: Run, documents: Path) -> Path:
     assert run("index", documents, "--to", "reports.glie").code in (0, 3)
     return Path("reports.glie")
 
@@ -21,7 +21,7 @@ QUESTION = "capital expenditure in 2018"
 
 
 @pytest.mark.parametrize("engine", ["qdrant", "qdrant-edge", "lancedb"])
-def test_export_and_search(engine: str, run: Run, reports: Path) -> None:  # noqa: F811
+def test_export_and_search(engine: str, run: Run, reports: Path) -> None:
     there = ["--url", "store"]
     first = run("export", reports, "--to", engine, *there, "--json").json
     expected = run("search", reports, QUESTION, "--json").json
@@ -45,7 +45,7 @@ def test_export_and_search(engine: str, run: Run, reports: Path) -> None:  # noq
     assert "1,577 million" in shown
 
 
-def test_prune(run: Run, reports: Path) -> None:  # noqa: F811
+def test_prune(run: Run, reports: Path) -> None:
     there = ["--to", "lancedb", "--uri", "store", "--table", "pages"]
     pages = run("export", reports, *there, "--setting", "datatype=float16", "--json").json["pages"]
     make_pdf(Path("reports/new.pdf"), ["One more page"])
@@ -62,7 +62,7 @@ def test_prune(run: Run, reports: Path) -> None:  # noqa: F811
     [
         (["export", "nope.glie", "--to", "qdrant", "--url", "x"], "nope.glie: does not exist"),
         (["export", "reports.glie", "--to", "faiss", "--url", "x"], "engine 'faiss' is unknown"),
-        (["export", "reports.glie", "--to", "lancedb"], "--url: where lancedb is was not given"),
+        (["export", "reports.glie", "--to", "lancedb"], "--url: give the address of lancedb"),
         (
             ["export", "reports.glie", "--to", "qdrant", "--url", "http://127.0.0.1:9"],
             "cannot be reached",
@@ -75,7 +75,10 @@ def test_prune(run: Run, reports: Path) -> None:  # noqa: F811
             ["export", "reports.glie", "--to", "lancedb", "--url", "x", "--setting", "a=1"],
             "settings: a unknown",
         ),
-        (["search", "--engine", "lancedb", "--url", "x", "what"], "--collection: what the pages"),
+        (
+            ["search", "--engine", "lancedb", "--url", "x", "what"],
+            "--collection: name the collection",
+        ),
         (
             ["search", "--engine", "lancedb", "--url", "x", "--collection", "y", "what"],
             "lancedb at x, table 'y': not there; `glie export` makes it",
@@ -85,7 +88,7 @@ def test_prune(run: Run, reports: Path) -> None:  # noqa: F811
     ],
     ids=lambda value: " ".join(value[:4]) if isinstance(value, list) else "",
 )
-def test_mistakes(arguments: list[str], said: str, run: Run, reports: Path) -> None:  # noqa: F811
+def test_mistakes(arguments: list[str], said: str, run: Run, reports: Path) -> None:
     done = run(*arguments)
     assert done.code in (1, 2)
     assert said in done.err

@@ -24,7 +24,7 @@ from glie.distributed.ingest import first_shard, ingest_on_ray, take_unfinished
 from glie.engines import Collection
 from glie.errors import DocumentError
 from glie.ingest import IngestProgress, Reading, Report, ingest
-from tests.cli.test_cli import Run, run  # noqa: F401
+from tests.cli.conftest import Run, run  # noqa: F401
 from tests.conftest import Floats, unit
 from tests.test_docs import run_examples
 
@@ -296,14 +296,14 @@ def test_the_command_line(
         (reports / f"{number}.txt").unlink()
     (reports / "bad.pdf").write_bytes(b"no PDF")
     assert run("index", "reports", "--to", "one.glie").code == 3
-    many = run("index", "reports", "--to", "many.glie", "--ray", "--workers", 2, "--json")
+    many = run("cluster", "index", "reports", "--to", "many.glie", "--workers", 2, "--json")
     assert many.code == 3
     assert "bad.pdf" in many.err
     one, other = glie.Index.open("one.glie"), glie.Index.open("many.glie")
     assert contents(one) == contents(other)
     assert many.json["pages"] == many.json["pages_added"] == len(one)
     there = ["--engine", "lancedb", "--url", "lance", "--collection", "pages"]
-    stored = run("index", "reports", "--ray", *there)
+    stored = run("index", "reports", "--ray", *there)  # the old spelling
     assert f"table 'pages' holds {len(one)} pages" in stored.out
     question = "word1x7 word1x8"
     expected = run("search", "one.glie", question, "--json").json["hits"]
@@ -316,27 +316,6 @@ def test_the_command_line(
 def test_the_example(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run_examples("ray.md")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["reports"], "Missing option '--to'"),
-        (["reports", "--to", "x", "--workers", 2], "they go with --ray"),
-        (["reports", "--engine", "lancedb"], "they go with --ray"),
-        (["reports", "--ray", "--engine", "lancedb", "--url", "x"], "--collection: what the pages"),
-        (["reports", "--ray", "--to", "x", "--engine", "lancedb"], "--to"),
-        (
-            ["reports", "--ray", "--engine", "a", "--url", "x", "--collection", "y"],
-            "'a' is unknown",
-        ),
-    ],
-)
-def test_mistakes(arguments: list[object], said: str, run: Run) -> None:  # noqa: F811
-    done = run("index", *arguments)
-    assert done.code in (1, 2)
-    assert said in done.err
-    assert len(done.err.strip().splitlines()) == 1
 
 
 def test_a_cluster_that_is_not_there(

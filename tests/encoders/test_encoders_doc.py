@@ -15,7 +15,7 @@ from PIL import Image
 
 from glie.encoders.loading import PILLOW, quietly
 from tests.checkpoints import saved
-from tests.cli.test_cli import Run, run  # noqa: F401
+from tests.cli.conftest import Run, run  # noqa: F401
 from tests.documents.test_documents import make_pdf
 from tests.encoders.test_multi_vector import hub  # noqa: F401
 

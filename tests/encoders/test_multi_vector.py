@@ -30,7 +30,7 @@ from glie.ingest import ingest
 from glie.retriever import encoder_of, load_recorded
 from glie.server.library import Library
 from tests.checkpoints import DIM, RETRIEVAL, VISUAL, saved
-from tests.cli.test_cli import Run, run  # noqa: F401
+from tests.cli.conftest import Run, run  # noqa: F401
 from tests.conftest import unit
 from tests.documents.test_documents import make_pdf
 from tests.encoders.test_encoders import run_tool

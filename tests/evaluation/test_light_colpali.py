@@ -34,7 +34,7 @@ from glie.evaluation.light_colpali import (
 )
 from glie.kernels.maxsim import maxsim
 from tests.checkpoints import RETRIEVAL, saved
-from tests.cli.test_cli import Run, run  # noqa: F401
+from tests.cli.conftest import Run, run  # noqa: F401
 from tests.evaluation.sets import TextWords, write_set
 
 K = 3

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_cli import Run, run  # noqa: F401 (a fixture)
+from tests.cli.conftest import Run, run  # noqa: F401 (a fixture)
 
 
 def test_where_it_may_not_listen(

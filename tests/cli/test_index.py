@@ -1,0 +1,121 @@
+"""`glie index` and `glie add`: documents into an index."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import glie
+from tests.cli.conftest import Run
+from tests.documents.test_documents import bad_files, picture
+
+
+def test_the_two_commands(run: Run, documents: Path) -> None:
+    done = run("index", "reports/", "--to", "reports.glie")
+    assert done.code == 0
+    assert "2 documents added: 3 pages" in done.out
+    assert "the index holds 3 pages" in done.out
+
+    done = run("search", "reports.glie", "capital expenditure in 2018")
+    assert done.code == 0
+    lines = done.out.split("\n")
+    assert lines[0].split()[::2] == ["1", "a.pdf#1"]
+    assert lines[1].strip() == "Capital expenditure in 2018 was 1,577 million dollars"
+    shown = "".join(line.strip() for line in lines[2:4])  # a long path goes on in the next line
+    assert shown.startswith(str(documents / "reports" / "a.pdf"))
+    assert "3 pages scanned" in done.out
+
+
+def test_a_budget_in_bytes(run: Run, documents: Path) -> None:
+    asked = ("index", "reports", "--to", "x.glie")
+    assert run(*asked, "--bytes-per-page", 260).code == 0
+    assert run(*asked).code == 0  # the index knows its budget
+    assert run(*asked, "--bytes-per-page", 260).code == 0
+    codec = glie.Index.open("x.glie").codec
+    assert codec.same_as(glie.Codec(bytes_per_page=260))
+    shown = run("info", "x.glie").out
+    assert "k = 4, D = 128, int2, and at most 52 codewords a page" in shown
+    done = run("search", "x.glie", "vacation days", "--json").json
+    assert done["hits"][0]["id"] == "b.pdf#1"
+    assert done["cost"]["pages_regenerated"] == 3
+
+
+def test_few_pages_go_above_a_budget_and_it_is_said_why(run: Run, documents: Path) -> None:
+    above = "above the 260 asked for: "
+    shared = "are page names and fixed files, which more pages would share"
+    done = run("index", "reports", "--to", "x.glie", "--bytes-per-page", 260)
+    assert above in done.out
+    assert shared in done.out
+    facts = run("info", "x.glie", "--json").json
+    assert facts["budget"] == 260 < facts["bytes_per_page"]
+    assert above in run("info", "x.glie").out
+    run("delete", "x.glie", "b.pdf")
+    assert "deleted pages take space until" in run("info", "x.glie").out
+    done = run("shrink", "x.glie", "--bytes-per-page", 150, "--to", "y.glie")
+    assert "above the 150 asked for: " in done.out
+    assert "asked for" not in run("index", "reports", "--to", "k.glie", "--k", 2).out
+    assert run("info", "k.glie", "--json").json["budget"] is None
+    roomy = ("--to", "large.glie", "--bytes-per-page", 40_000)
+    assert "asked for" not in run("index", "reports", *roomy).out
+
+
+def test_vectors_a_page_as_before(run: Run, documents: Path) -> None:
+    run("index", "reports", "--to", "x.glie", "--k", 4)
+    found = run("info", "x.glie", "--json").json
+    assert (found["k"], found["dtype"], found["code_bytes_per_page"]) == (4, "bf16", 1040)
+    assert glie.Index.open("x.glie").codec.fitted is not None
+
+
+def test_numbers_in_fewer_bits(run: Run, documents: Path) -> None:
+    asked = ("index", "reports", "--to", "x.glie", "--codec", "free")
+    assert run(*asked, "--dtype", "int2").code == 0
+    assert run(*asked).code == 0  # the index knows its type
+    found = run("info", "x.glie", "--json").json
+    assert (found["dtype"], found["code_bytes_per_page"]) == ("int2", 4 * (32 + 1))
+    assert "k = 4, D = 128, int2, normalised k-means" in run("info", "x.glie").out
+    hits = run("search", "x.glie", "vacation days", "--json").json["hits"]
+    assert hits[0]["id"] == "b.pdf#1"
+
+
+def test_bad_files_end_with_code_3(run: Run, documents: Path) -> None:
+    messages = bad_files(documents / "bad")
+    done = run("index", "bad", "reports", "--to", "x.glie")
+    assert done.code == 3
+    for message in messages.values():
+        assert message in done.err
+    assert "Traceback" not in done.err
+    assert run("info", "x.glie", "--json").json["pages"] == 4
+
+
+def test_scans_without_ocr_are_counted(run: Run, documents: Path) -> None:
+    picture("Harbour invoice").save("reports/scan.png")
+    done = run("index", "reports", "--to", "x.glie", "--no-ocr")
+    assert done.code == 0
+    assert "1 page without text left out: scan.png#1" in done.err
+    done = run("index", "reports", "--to", "x.glie")
+    assert "1 document added, 2 unchanged: 1 page (1 read by OCR)" in done.out
+    done = run("index", "reports", "--to", "x.glie", "--keep-images")
+    assert "0 documents added, 3 changed: 4 pages" in done.out
+    assert glie.Index.open("x.glie").image("scan.png#1") is not None
+
+
+def test_what_became_of_a_file_is_said(run: Run, documents: Path) -> None:
+    run("index", "reports", "--to", "x.glie")
+    Path("reports/b.pdf").unlink()
+    done = run("index", "reports", "--to", "x.glie")
+    assert done.code == 0
+    assert "the files of 1 indexed document are gone: b.pdf; `glie delete`" in done.err
+    assert "(its file is gone: " in run("search", "x.glie", "holiday", "--top", 1).out
+
+
+def test_an_interrupted_run_says_so(
+    run: Run, documents: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*arguments: object, **named: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("glie.ingest.ingest", interrupted)
+    done = run("index", "reports", "--to", "x.glie")
+    assert done.code == 130
+    assert "interrupted; the index keeps the 0 pages committed so far" in done.err
