@@ -25,7 +25,7 @@ ROOMS: dict[str, str] = {
     "pages": "errors",
     "measures": "errors",
     "identity": "errors",
-    "documents": "errors",
+    "documents": "errors wording",
     "geometry": "errors progress pages",
     "codec": "errors progress storage kernels pages identity",
     "candidates": "errors kernels codec",
@@ -50,15 +50,16 @@ ROOMS: dict[str, str] = {
         "errors wording storage pages documents codec search index encoders ingest retriever glie"
     ),
     "distributed": (
-        "errors progress kernels identity documents codec index engines encoders ingest retriever"
+        "errors progress kernels identity documents codec index engines encoders ingest retriever "
+        "indexing"
     ),
     "server": (
         "errors wording progress storage pages identity documents geometry codec search index "
         "planning encoders ingest retriever glie"
     ),
     "cli": (
-        "errors wording progress identity documents geometry codec index engines planning "
-        "encoders ingest retriever training glie evaluation integrations distributed server"
+        "errors wording progress documents geometry codec index engines planning encoders ingest "
+        "retriever training glie evaluation integrations distributed server indexing"
     ),
 }
 

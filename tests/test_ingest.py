@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from glie.cli.indexes import ocr_hint
 from reportlab.pdfgen import canvas
 
 import glie
 import glie.index.adding as adding_module
 import glie.ingest as ingest_module
 from glie.encoders.base import Floats
-from glie.ingest import IngestProgress, Report, ingest, pages_of
+from glie.ingest import IngestProgress, ingest, pages_of
 from tests.documents.test_documents import bad_files, make_pdf, picture
 
 
@@ -135,15 +134,6 @@ def test_pages_without_text_are_counted(empty: glie.Index, tmp_path: Path) -> No
     assert len(empty) == 0
     report = ingest(empty, WordEncoder(), [tmp_path / "scan.png"])
     assert (report.pages_by_ocr, empty.ids) == (1, ["scan.png#1"])
-
-
-def test_the_hint_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert ocr_hint(Report()) is None
-    report = Report(pages_without_text=["a.pdf#1"])
-    monkeypatch.setattr("glie.documents.ocr_available", lambda: False)
-    assert ocr_hint(report) == (
-        '1 page without text left out: a.pdf#1; pip install "glie[ocr]" to read them'
-    )
 
 
 def test_pictures_are_kept_if_asked(empty: glie.Index, folder: Path) -> None:

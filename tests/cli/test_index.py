@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 import glie
+from glie.cli.index import ocr_hint
+from glie.ingest import Report
 from tests.cli.conftest import Run
 from tests.documents.test_documents import bad_files, picture
 
@@ -119,3 +121,12 @@ def test_an_interrupted_run_says_so(
     done = run("index", "reports", "--to", "x.glie")
     assert done.code == 130
     assert "interrupted; the index keeps the 0 pages committed so far" in done.err
+
+
+def test_the_hint_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ocr_hint(Report()) is None
+    report = Report(pages_without_text=["a.pdf#1"])
+    monkeypatch.setattr("glie.documents.ocr_available", lambda: False)
+    assert ocr_hint(report) == (
+        '1 page without text left out: a.pdf#1; pip install "glie[ocr]" to read them'
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import typer
@@ -25,7 +25,7 @@ app = typer.Typer(
     """,
 )
 
-PANELS = {
+PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Index and search": (index.index, index.add, search.search, serve.serve, serve.mcp),
     "Look after an index": (
         *(maintain.info, maintain.delete, maintain.compact, maintain.shrink, maintain.verify),
@@ -35,16 +35,24 @@ PANELS = {
     ),
     "Many machines": (engines.export,),
 }
+
+
+def help_of(verb: Callable[..., None]) -> str:
+    """The docstring of a verb, one line a paragraph: the terminal wraps it."""
+    paragraphs = (verb.__doc__ or "").split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+
+
 for panel, verbs in PANELS.items():
     for verb in verbs:
-        app.command(rich_help_panel=panel)(verb)
+        app.command(help=help_of(verb), rich_help_panel=panel)(verb)
 
 on_cluster = typer.Typer(
     no_args_is_help=True,
     context_settings=SETTINGS,
     help="Work on a Ray cluster.",
 )
-on_cluster.command("index")(cluster.index)
+on_cluster.command("index", help=help_of(cluster.index))(cluster.index)
 app.add_typer(on_cluster, name="cluster", rich_help_panel="Many machines")
 
 

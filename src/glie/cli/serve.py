@@ -34,7 +34,7 @@ def serve(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Another host name of this server, such as that of a proxy. Repeat it for several.",
+            help="Another host name of this server, as behind a proxy. Repeat it for several.",
         ),
     ] = None,
     max_upload_mb: Annotated[int, typer.Option(metavar="MB", help="Largest upload.", min=1)] = 100,

@@ -68,8 +68,8 @@ def print_plan(rows: Sequence[glie.Planned], pages: int) -> None:
         )
     output.print(table)
     print(
-        f"measured on {count(pages, 'page')} without metadata. kept: results that agree with a search "
-        "over all vectors. error: of the score, for each question vector"
+        f"measured on {count(pages, 'page')} without metadata. kept: results that agree with a "
+        "search over all vectors. error: of the score, for each question vector"
     )
 
 
