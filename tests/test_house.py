@@ -49,6 +49,7 @@ ROOMS: dict[str, str] = {
     "integrations": (
         "errors wording storage pages documents codec search index encoders ingest retriever glie"
     ),
+    "indexing": "errors identity codec index encoders ingest retriever",
     "distributed": (
         "errors progress kernels identity documents codec index engines encoders ingest retriever "
         "indexing"
@@ -59,7 +60,7 @@ ROOMS: dict[str, str] = {
     ),
     "cli": (
         "errors wording progress documents geometry codec index engines planning encoders ingest "
-        "retriever training glie evaluation integrations distributed server indexing"
+        "retriever training glie evaluation integrations indexing distributed server"
     ),
 }
 
