@@ -45,9 +45,8 @@ def main() -> None:
         return glie.fit(pages, k=arguments.k, recipe=recipe)
 
     codec = run()
-    assert codec.fitted is not None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    notes = codec.fitted.notes
+    notes = codec.notes
     print(
         f"{arguments.pages:,} pages of {arguments.vectors:,} x {arguments.dim}, k = {arguments.k}, "
         f"{arguments.recipe} recipe; {machine()}, torch with {torch.get_num_threads()} threads"

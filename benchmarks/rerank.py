@@ -17,7 +17,7 @@ from common import interleaved, load_pages, machine
 
 import glie
 from glie.codec.readout.decoder import new_decoder
-from glie.codec.readout.generative import FitScores, Fitted
+from glie.codec.readout.generative import FitScores, Fitted, Generative
 from glie.codec.readout.refiner import new_refiner
 from glie.kernels.maxsim import maxsim
 from glie.pages import Floats
@@ -40,7 +40,7 @@ def main() -> None:
     refiner = new_refiner(pages.dim, rng)
     decoder = new_decoder(pages.dim, rng, width=256, depth=1)
     fitted = Fitted(refiner, decoder, refiner, (FitScores(arguments.k, 0.0, 1.0, 1.0),))
-    codec = glie.Codec(arguments.k, fitted=fitted)
+    codec = glie.Codec.from_config(glie.CodecConfig(k=arguments.k), Generative(fitted))
     codes = codec.compress(pages)
     made = codec.regenerate(codes)
 

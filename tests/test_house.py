@@ -27,7 +27,7 @@ ROOMS: dict[str, str] = {
     "identity": "errors",
     "documents": "errors wording",
     "geometry": "errors progress pages",
-    "codec": "errors progress storage kernels pages identity",
+    "codec": "errors renamed progress storage kernels pages identity",
     "candidates": "errors kernels codec",
     "search": "errors kernels filters pages codec candidates",
     "index": (

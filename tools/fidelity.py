@@ -60,7 +60,7 @@ def methods(others: glie.Pages, budgets: list[int]) -> dict[tuple[str, int], Met
     fitted = glie.fit(others, k=sorted({k for k in sizes.values() if k}))
     found: dict[tuple[str, int], Method] = {}
     for budget, k in sizes.items():
-        codewords = glie.Codec(bytes_per_page=budget, codebook=book)
+        codewords = glie.Codec.with_codebook(book, budget)
         found["codewords of the others", budget] = reconstruct_with(codewords)
         if k:
             found["normalised k-means", budget] = reconstruct_with(glie.Codec(k))

@@ -19,6 +19,7 @@ from glie.cli.shared import encode_sets
 from glie.codec.codec import Codec
 from glie.codec.config import CodecConfig
 from glie.codec.readout.codebook import Codebook
+from glie.codec.readout.residual import Residual
 from glie.errors import GlieError
 from glie.evaluation.datasets import load
 from glie.evaluation.encoded import Encoded
@@ -33,7 +34,7 @@ def codec_of(setting: str, book: Codebook) -> Codec:
     assert match is not None
     k, dtype, codewords = match.groups()
     config = CodecConfig(k=int(k), dtype=dtype, codewords=int(codewords))
-    return Codec(config=config, codebook=book if config.codewords else None)
+    return Codec.from_config(config, Residual(book) if config.codewords else None)
 
 
 def kept(encoded: Encoded, codec: Codec, shortlists: list[int]) -> tuple[float, list[float]]:

@@ -39,7 +39,7 @@ class Specimen(NamedTuple):
 def codeword_codec() -> glie.Codec:
     """A codec with codewords, as `glie index` makes it, and a codebook of a few kilobytes."""
     rest = np.random.default_rng(0).normal(0, 0.2, (400, CODEWORD_DIM)).astype(np.float32)
-    return glie.Codec(bytes_per_page=100, codebook=fit_codebook(rest, 96))
+    return glie.Codec.with_codebook(fit_codebook(rest, 96), 100)
 
 
 # by the name of their folder, some of which are older than our terms

@@ -91,8 +91,7 @@ def main() -> None:
                     epochs=arguments.epochs,
                     seed=seed,
                 )
-                assert codec.fitted is not None
-                notes = codec.fitted.notes
+                notes = codec.notes
                 print(
                     f"{number + 1} of {len(sets)}, seed {seed}: {notes['steps']} steps of "
                     f"{1000 * notes['step_seconds']:.0f} ms, {notes['seconds']:.0f} s in all",
@@ -100,7 +99,8 @@ def main() -> None:
                     flush=True,
                 )
                 for k in group:
-                    budget = codec.fitted.budget(k)
+                    budget = codec.at(k).measured
+                    assert budget is not None
                     row = (budget.free, budget.single_stage, budget.cascade)
                     own.setdefault((k, seed), []).append(row)
                     for target in targets:

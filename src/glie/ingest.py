@@ -203,7 +203,7 @@ def _pages_per_commit(index: Index) -> int:
     codec, encoder = index.codec, index.encoder
     if not codec.adapts or index.dim is not None:
         return PAGES_PER_COMMIT
-    made_for = None if codec.codebook is None else codec.codebook.encoder
+    made_for = codec.readout.encoder
     known = made_for and encoder and made_for.matches(encoder)
     return PAGES_PER_COMMIT if known else FIRST_PAGES + 1
 

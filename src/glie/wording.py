@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def count(number: int, what: str) -> str:
-    """"1 page", "1,200 pages"."""
+    """ "1 page", "1,200 pages"."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 

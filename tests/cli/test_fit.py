@@ -21,7 +21,7 @@ def test_fit_index_search_and_evaluate(run: Run, documents: Path) -> None:
     assert codec.encoder is not None
     assert codec.encoder["name"] == "minilm"
     assert run("index", "reports", "--to", "x.glie", "--codec", "my.codec").code == 0
-    assert glie.Index.open("x.glie").codec.fitted is not None
+    assert glie.Index.open("x.glie").codec.scores
     assert glie.Index.open("x.glie").codec.k == 1
     hits = run("search", "x.glie", "rotor blades", "--shortlist", "2", "--json").json
     assert hits["cost"]["pages_regenerated"] in (0, 2)  # 0 where fitting did not help
@@ -63,4 +63,4 @@ def test_an_interrupted_fit_keeps_the_best(
     done = run("fit", question_set(Path("small")), "--to", "my.codec")
     assert done.code == 130
     assert "interrupted after 1 steps; my.codec is the best so far" in done.err
-    assert glie.Codec.load("my.codec").fitted is not None
+    assert glie.Codec.load("my.codec").scores

@@ -66,7 +66,7 @@ def test_vectors_a_page_as_before(run: Run, documents: Path) -> None:
     run("index", "reports", "--to", "x.glie", "--k", 4)
     found = run("info", "x.glie", "--json").json
     assert (found["k"], found["dtype"], found["code_bytes_per_page"]) == (4, "bf16", 1040)
-    assert glie.Index.open("x.glie").codec.fitted is not None
+    assert glie.Index.open("x.glie").codec.scores
 
 
 def test_numbers_in_fewer_bits(run: Run, documents: Path) -> None:

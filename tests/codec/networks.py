@@ -6,7 +6,7 @@ import numpy as np
 
 import glie
 from glie.codec.readout.decoder import new_decoder
-from glie.codec.readout.generative import FitScores, Fitted
+from glie.codec.readout.generative import FitScores, Fitted, Generative
 from glie.codec.readout.refiner import Refiner, new_refiner
 
 
@@ -30,4 +30,15 @@ def random_codec(dim: int, seed: int, k: int = 4, size: float = 0.3) -> glie.Cod
         random_refiner(dim, rng, size),
         (FitScores(k, free=0.1, single_stage=0.2, cascade=0.3),),
     )
-    return glie.Codec(k, fitted=fitted)
+    return fitted_codec(fitted, k)
+
+
+def fitted_codec(fitted: Fitted, k: int) -> glie.Codec:
+    """The codec of these weights."""
+    return glie.Codec.from_config(glie.CodecConfig(k=k), Generative(fitted))
+
+
+def fitted_of(codec: glie.Codec) -> Fitted:
+    """The weights of a fitted codec."""
+    assert isinstance(codec.readout, Generative)
+    return codec.readout.fitted

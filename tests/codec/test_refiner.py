@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import glie
-from glie.codec.codec import refined
-from glie.codec.readout.refiner import HEADS, Refiner, new_refiner, refine, with_strength
+from glie.codec.readout.refiner import HEADS, Refiner, new_refiner, refine, refined, with_strength
 from tests.codec.networks import random_refiner
 from tests.conftest import Floats, make_arrays, unit
 

@@ -14,8 +14,8 @@ from glie.codec import adapt
 from glie.codec.budget import OVERHEAD, config_for, least_bytes, vector_bytes
 from glie.codec.codes import Blobs, Codes
 from glie.codec.readout.codebook import Codebook, fit_codebook, residuals
-from glie.codec.readout.residual import most_residual_bytes, reconstructed, residual_codes
-from glie.codec.store import CODEBOOK
+from glie.codec.readout.pairs import most_residual_bytes
+from glie.codec.readout.residual import CODEBOOK, Residual, reconstructed, residual_codes
 from glie.identity import EncoderId
 from tests.conftest import make_arrays
 
@@ -36,7 +36,7 @@ def book() -> Codebook:
 @pytest.fixture(scope="module")
 def codec(book: Codebook) -> glie.Codec:
     config = glie.CodecConfig(k=3, dtype="int2", codewords=10)
-    return glie.Codec(config=config, codebook=book)
+    return glie.Codec.from_config(config, Residual(book))
 
 
 def coverage(pages: glie.Pages, sets: glie.Pages) -> float:
@@ -59,7 +59,8 @@ def test_the_scored_set_is_the_stored_vectors_and_the_codewords(codec: glie.Code
 
 
 def test_every_codeword_stands_for_its_share_of_anchor_and_codeword(book: Codebook) -> None:
-    codec = glie.Codec(config=glie.CodecConfig(k=3, dtype="int2", codewords=1000), codebook=book)
+    config = glie.CodecConfig(k=3, dtype="int2", codewords=1000)
+    codec = glie.Codec.from_config(config, Residual(book))
     pages = pages_of(8)
     codes = codec.compress(pages)
     rest, slots = residuals(pages, codes, book.anchor_share)
@@ -81,7 +82,7 @@ def test_more_codewords_come_nearer(book: Codebook) -> None:
     near = []
     for codewords in (0, 4, 16):
         config = glie.CodecConfig(k=2, dtype="int2", codewords=codewords)
-        codec = glie.Codec(config=config, codebook=book)
+        codec = glie.Codec.from_config(config, Residual(book))
         near.append(coverage(pages, codec.regenerate(codec.compress(pages))))
     assert near == sorted(near)
     assert near[-1] > near[0] + 0.02
@@ -169,7 +170,7 @@ def test_a_damaged_codebook_is_named(codec: glie.Codec, tmp_path: Path) -> None:
     with pytest.raises(glie.CodecError, match="not the file"):
         glie.Codec.load(tmp_path / "c")
     file.unlink()
-    with pytest.raises(glie.CodecError, match="does not carry"):
+    with pytest.raises(glie.CodecError, match="it needs the codebook"):
         glie.Codec.load(tmp_path / "c")
 
 
@@ -201,7 +202,7 @@ def test_a_budget_that_is_too_small_says_what_is_needed() -> None:
         for adapts in (None, True):
             with pytest.raises(glie.InputError, match=f"found {few}"):
                 glie.Codec(bytes_per_page=few, adapt=adapts)
-    with pytest.raises(TypeError, match="alone"):
+    with pytest.raises(TypeError, match="give it without them"):
         glie.Codec(4, bytes_per_page=520)
 
 

@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import glie
-from glie.codec import shrink
+from glie.codec.readout import residual
 from glie.codec.readout.codebook import Codebook, fit_codebook, residuals
-from glie.codec.readout.residual import read_residual_codes, reconstructed, residual_codes
+from glie.codec.readout.pairs import read_pairs
+from glie.codec.readout.residual import Residual, reconstructed, residual_codes
 from glie.codec.shrink import merged, shrunk, smaller
 from glie.progress import Progress
 from tests.codec.networks import random_codec
@@ -33,7 +34,7 @@ def book() -> Codebook:
 
 
 def budget(bytes_per_page: int) -> glie.Codec:
-    return glie.Codec(bytes_per_page=bytes_per_page, codebook=book())
+    return glie.Codec.with_codebook(book(), bytes_per_page)
 
 
 def wide_pages(count: int, seed: int = 0) -> glie.Pages:
@@ -78,7 +79,7 @@ def test_a_page_keeps_its_promises(budgets: tuple[int, int], seed: int) -> None:
     for page, rows in enumerate(scored):
         assert holds(rows, made.vectors[page, : np.count_nonzero(made.counts[page])])
     assert made.residual is not None
-    _, bounds = read_residual_codes(made, book())
+    _, bounds = read_pairs(made, len(book()))
     assert (np.diff(bounds) <= target.config.codewords).all()
     alone = shrunk(codes.take(np.array([1])), source, target)
     assert alone.packed is not None
@@ -89,7 +90,7 @@ def test_a_page_keeps_its_promises(budgets: tuple[int, int], seed: int) -> None:
 def test_the_same_anchors_keep_a_part_of_what_was_scored(codewords: int) -> None:
     def codec(codewords: int) -> glie.Codec:
         config = glie.CodecConfig(k=3, dtype="int2", codewords=codewords)
-        return glie.Codec(config=config, codebook=book())
+        return glie.Codec.from_config(config, Residual(book()))
 
     source, target = codec(90), codec(codewords)
     codes = source.compress(wide_pages(3))
@@ -129,7 +130,7 @@ def test_codewords_that_the_page_needed_more_count_more() -> None:
     pages, source = wide_pages(3), budget(ROOMY)
     codes = source.compress(pages)
     stored = source.regenerate(codes)
-    need = shrink._need(codes, stored)
+    need = residual._need(codes, stored)
     for page, rows in enumerate(stored):
         used = int(np.count_nonzero(codes.counts[page]))
         codewords = len(rows) - used

@@ -19,17 +19,17 @@ import glie
 from glie.codec.card import model_card
 from glie.identity import EncoderId
 from glie.storage import digest
-from tests.codec.networks import random_codec
+from tests.codec.networks import fitted_codec, fitted_of, random_codec
 from tests.conftest import make_arrays
 
 MINILM = {"name": "minilm", "revision": "722ab47901980717"}  # that the shipped codec is for
 
 
 def test_a_free_codec_is_its_settings(tmp_path: Path) -> None:
-    glie.Codec(config=glie.CodecConfig(k=7, restarts=3)).save(tmp_path / "c")
+    glie.Codec.from_config(glie.CodecConfig(k=7, restarts=3)).save(tmp_path / "c")
     assert [path.name for path in (tmp_path / "c").iterdir()] == ["config.json"]
     loaded = glie.Codec.load(tmp_path / "c")
-    assert (loaded.k, loaded.config.restarts, loaded.fitted) == (7, 3, None)
+    assert (loaded.k, loaded.config.restarts, loaded.scores) == (7, 3, ())
 
 
 @pytest.mark.parametrize("cascade", [True, False])
@@ -52,7 +52,7 @@ def test_a_fitted_codec_comes_back_the_same(tmp_path: Path, cascade: bool) -> No
 def test_saving_in_place_of_another(tmp_path: Path) -> None:
     random_codec(16, 0).save(tmp_path / "c")
     glie.Codec(k=3).save(tmp_path / "c")
-    assert glie.Codec.load(tmp_path / "c").fitted is None
+    assert not glie.Codec.load(tmp_path / "c").scores
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
     with pytest.raises(glie.CodecError, match="not empty and not a codec"):
@@ -68,7 +68,7 @@ def test_saving_in_place_of_another(tmp_path: Path) -> None:
 def test_one_budget_and_another() -> None:
     codec = random_codec(16, 0, k=4)
     assert codec.at(9).k == 9
-    assert codec.at(9).fitted is codec.fitted
+    assert fitted_of(codec.at(9)) is fitted_of(codec)
     assert codec.at(9).single_stage.at(3).decoder is None
     pages = glie.Pages(make_arrays(2))
     assert codec.at(2).compress(pages).k == 2
@@ -164,7 +164,7 @@ def test_a_save_that_was_cut_off(tmp_path: Path) -> None:
     with pytest.raises(glie.CodecError, match="is not the file that"):
         glie.Codec.load(tmp_path)
     random_codec(16, 1).save(tmp_path)
-    assert glie.Codec.load(tmp_path).fitted is not None
+    assert glie.Codec.load(tmp_path).scores
 
 
 @pytest.mark.parametrize("moments", list(itertools.product(range(4), repeat=2)))
@@ -256,12 +256,11 @@ def test_a_card_tells_encoder_budget_and_measures(tmp_path: Path) -> None:
 
 
 def test_a_card_names_the_model_it_is_for(tmp_path: Path) -> None:
-    fitted = random_codec(16, 0).fitted
-    assert fitted is not None
+    fitted = fitted_of(random_codec(16, 0))
 
     def card(name: str) -> str:
         made = dataclasses.replace(fitted, encoder=EncoderId(name, "abc"))
-        return model_card(glie.Codec(fitted=made), "me/codec")
+        return model_card(fitted_codec(made, 4), "me/codec")
 
     on_hub = card("vidore/colqwen2-v1.0-hf")
     head = on_hub.split("---")[1]

@@ -121,7 +121,7 @@ def test_budgets_are_checked() -> None:
 
 def test_raw_k_means_are_the_centroids_before_they_are_normalised() -> None:
     pages = glie.Pages(make_arrays(6))
-    raw, free = raw_kmeans(pages, 3, seed=5), glie.Codec(config=glie.CodecConfig(k=3, seed=5))
+    raw, free = raw_kmeans(pages, 3, seed=5), glie.Codec(3).with_seed(5)
     codes = free.compress(pages)
     np.testing.assert_allclose(raw.vectors, codes.vectors * codes.norms[..., None], atol=2e-3)
     np.testing.assert_array_equal(raw.counts, codes.counts)

@@ -15,6 +15,7 @@ from glie.evaluation import fits as fits_module
 from glie.evaluation.experiment import run
 from glie.evaluation.methods import ADAPTED, SHIPPED
 from glie.evaluation.store import Store
+from tests.codec.networks import fitted_codec, fitted_of
 from tests.evaluation.topics import (
     PAGES,
     everything,
@@ -67,11 +68,8 @@ def test_half_a_fit_is_not_kept(
 ) -> None:
     def interrupted(*given: Any, **settings: Any) -> glie.Codec:
         codec = glie.fit(*given, **settings)
-        assert codec.fitted is not None
-        notes = {**codec.fitted.notes, "interrupted": True}
-        return glie.Codec(
-            config=codec.config, fitted=dataclasses.replace(codec.fitted, notes=notes)
-        )
+        fitted = dataclasses.replace(fitted_of(codec), notes={**codec.notes, "interrupted": True})
+        return fitted_codec(fitted, codec.k)
 
     monkeypatch.setattr(fits_module, "fit", interrupted)
     for folder in (tmp_path, None):

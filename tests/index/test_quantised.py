@@ -22,7 +22,7 @@ from tests.conftest import Floats, make_arrays
 FEW_BITS = tuple(BITS)
 
 
-class WithEvidence(glie.Codec):
+class WithResidual(glie.Codec):
     """Keeps a few bytes of each page that say which it is."""
 
     def code(self, pages: glie.Pages, free: Codes) -> Codes:
@@ -63,7 +63,7 @@ def test_the_life_of_an_index(tmp_path: Path, dtype: str, fitted: bool, residual
     codec = (random_codec(16, 1, 3) if fitted else glie.Codec(3)).stored_as(dtype)
     index = glie.Index.create(tmp_path / "life.glie", codec)
     if residual:
-        index.codec = WithEvidence(config=codec.config, fitted=codec.fitted)
+        index.codec = WithResidual.from_config(codec.config, codec.readout)
     arrays = [*make_arrays(19, high=90), np.eye(16, dtype=np.float32)[:2]]
     pages = glie.Pages(arrays, ids=[str(i) for i in range(20)])
     for first, last in ((0, 12), (12, 13), (13, 14), (14, 20)):
@@ -124,7 +124,7 @@ def test_what_a_page_weighs(tmp_path: Path, dtype: str) -> None:
 def test_residual_is_read_for_the_shortlist_alone(tmp_path: Path) -> None:
     codec = random_codec(16, 1).stored_as("int2")
     index = glie.Index.create(tmp_path / "a", codec)
-    index.codec = WithEvidence(config=codec.config, fitted=codec.fitted)
+    index.codec = WithResidual.from_config(codec.config, codec.readout)
     index.add(glie.Pages(make_arrays(20), ids=[str(i) for i in range(20)]))
     query = make_arrays(1, seed=3)
     scan = index.search(query, shortlist=0)[0]

@@ -16,7 +16,7 @@ from glie.kernels.maxsim import maxsim
 from glie.kernels.quantize import BITS, Packed
 from glie.search import rerank, scan
 from glie.search.scan import CodeBlock
-from tests.codec.networks import random_codec
+from tests.codec.networks import fitted_codec, fitted_of, random_codec
 from tests.conftest import Floats, make_arrays, unit
 
 
@@ -188,9 +188,8 @@ def test_a_single_stage_codec(tmp_path: Path, pages: glie.Pages, codec: glie.Cod
 def test_another_encoder_or_dimension_is_refused(tmp_path: Path, codec: glie.Codec) -> None:
     import dataclasses
 
-    assert codec.fitted is not None
     entry = EncoderId("colpali", "1")
-    named = glie.Codec(4, fitted=dataclasses.replace(codec.fitted, encoder=entry))
+    named = fitted_codec(dataclasses.replace(fitted_of(codec), encoder=entry), 4)
     with pytest.raises(
         glie.CodecError, match=r"fitted for encoder 'colpali'.*not encoder 'colqwen'"
     ):
@@ -230,14 +229,13 @@ def test_where_fitting_did_not_help_nothing_is_refined(
 ) -> None:
     import dataclasses
 
-    assert codec.fitted is not None
     budgets = (FitScores(2, 0.5, 0.6, 0.7), FitScores(16, 0.5, 0.6, 0.4))
-    mixed = glie.Codec(2, fitted=dataclasses.replace(codec.fitted, budgets=budgets))
+    mixed = fitted_codec(dataclasses.replace(fitted_of(codec), budgets=budgets), 2)
     assert mixed.refiner is not None
     assert mixed.at(16).refiner is None
     assert mixed.at(16).single_stage.refiner is not None
     short = dataclasses.replace(budgets[0], step=0.0)  # refined, but not regenerated
-    still = glie.Codec(2, fitted=dataclasses.replace(codec.fitted, budgets=(short,)))
+    still = fitted_codec(dataclasses.replace(fitted_of(codec), budgets=(short,)), 2)
     assert still.refiner is not None
     assert still.decoder is None
     free = glie.Codec(16).compress(pages).vectors

@@ -15,6 +15,7 @@ from glie.training.inputs import split
 from glie.training.negatives import hard_negatives
 from glie.training.pseudo import pseudo_queries
 from glie.training.recipe import DEFAULT, PAPER, Recipe
+from tests.codec.networks import fitted_of
 from tests.conftest import Floats, make_arrays, unit
 
 QUICK = dataclasses.replace(
@@ -71,13 +72,10 @@ def test_the_same_seed_gives_the_same_codec() -> None:
     data = cluttered(30)
     one, same = (glie.fit(*data, k=2, recipe=QUICK, epochs=2, seed=3) for _ in range(2))
     other = glie.fit(*data, k=2, recipe=QUICK, epochs=2, seed=4)
-    assert one.fitted is not None
-    assert same.fitted is not None
-    assert other.fitted is not None
-    for name, array in one.fitted.tensors().items():
-        assert array.tobytes() == same.fitted.tensors()[name].tobytes(), name
-    assert one.fitted.budgets == same.fitted.budgets
-    assert one.fitted.decoder.step.tobytes() != other.fitted.decoder.step.tobytes()
+    for name, array in fitted_of(one).tensors().items():
+        assert array.tobytes() == fitted_of(same).tensors()[name].tobytes(), name
+    assert one.scores == same.scores
+    assert fitted_of(one).decoder.step.tobytes() != fitted_of(other).decoder.step.tobytes()
 
 
 def test_what_does_not_help_is_not_kept() -> None:
@@ -96,18 +94,16 @@ def test_what_does_not_help_is_not_kept() -> None:
 
 def test_one_codec_for_many_budgets() -> None:
     codec = glie.fit(*cluttered(30), k=[4, 1, 2], recipe=QUICK, epochs=1)
-    assert codec.fitted is not None
-    assert [budget.k for budget in codec.fitted.budgets] == [1, 2, 4]
+    assert [budget.k for budget in codec.scores] == [1, 2, 4]
     assert codec.k == 4
-    assert codec.at(3).fitted is codec.fitted
-    assert codec.at(16).measured == codec.fitted.budgets[-1]
+    assert fitted_of(codec.at(3)) is fitted_of(codec)
+    assert codec.at(16).measured == codec.scores[-1]
 
 
 def test_without_questions() -> None:
     pages, _, _ = cluttered(40)
     codec = glie.fit(pages, k=2, recipe=QUICK, epochs=1)
-    assert codec.fitted is not None
-    assert codec.fitted.notes["pseudo_queries"] is True
+    assert codec.notes["pseudo_queries"] is True
     assert codec.compress(pages).k == 2
 
 
@@ -148,10 +144,9 @@ def test_interrupted_it_keeps_the_best_so_far() -> None:
             raise KeyboardInterrupt
 
     codec = glie.fit(*cluttered(60), k=2, recipe=QUICK, progress=stop)
-    assert codec.fitted is not None
-    assert codec.fitted.notes["interrupted"] is True
+    assert codec.notes["interrupted"] is True
     assert seen[-1].total is not None
-    assert codec.fitted.notes["steps"] < seen[-1].total
+    assert codec.notes["steps"] < seen[-1].total
     assert codec.measured is not None
     assert codec.measured.single_stage >= max(step.single_stage[2] for step in seen)
     assert codec.measured.cascade == codec.measured.single_stage
@@ -171,14 +166,13 @@ def test_interrupted_while_the_code_settles(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(Holdout, "cascade", interrupted)
     codec = glie.fit(*cluttered(40), k=2, recipe=QUICK, epochs=1)
-    assert codec.fitted is not None
-    assert codec.fitted.notes["interrupted"] is True
+    assert codec.notes["interrupted"] is True
 
 
 def test_the_decoder_leaves_the_code_as_it_was_settled() -> None:
     codec = glie.fit(*cluttered(40), k=2, recipe=QUICK, epochs=2)
-    assert codec.fitted is not None
-    for one, other in zip(codec.fitted.refiner, codec.fitted.single_stage, strict=True):
+    fitted = fitted_of(codec)
+    for one, other in zip(fitted.refiner, fitted.single_stage, strict=True):
         assert one.tobytes() == other.tobytes()
 
 
@@ -205,8 +199,7 @@ def test_the_paper_s_recipe() -> None:
         },
     } == dataclasses.asdict(PAPER)
     codec = glie.fit(*cluttered(30), k=2, recipe="paper", epochs=1)
-    assert codec.fitted is not None
-    assert codec.fitted.decoder.step.shape == (256, 16)
+    assert fitted_of(codec).decoder.step.shape == (256, 16)
 
 
 def test_held_out_pages_are_not_fitted_on() -> None:

@@ -7,10 +7,9 @@ import pytest
 import torch
 
 import glie
-from glie.codec.codec import refined
 from glie.codec.codes import Codes
 from glie.codec.readout.decoder import Decoder, Unrolled, new_decoder, regenerated
-from glie.codec.readout.refiner import Refiner
+from glie.codec.readout.refiner import Refiner, refined
 from glie.training.batches import Corpus, TrainingBatch
 from glie.training.losses import best_matches, listwise_loss
 from glie.training.objective import Slots, code_objective, objective, sampled_patches

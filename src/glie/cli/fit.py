@@ -73,10 +73,9 @@ def fit(
             progress=show,
         )
     codec.save(to)
-    assert codec.fitted is not None
-    notes = codec.fitted.notes
+    notes = codec.notes
     if as_json:
-        rows = [dataclasses.asdict(budget) for budget in codec.fitted.budgets]
+        rows = [dataclasses.asdict(budget) for budget in codec.scores]
         print_json({"codec": str(to), "budgets": rows, **notes})
     else:
         print_fit(codec, to)

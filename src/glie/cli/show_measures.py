@@ -74,8 +74,7 @@ def print_plan(rows: Sequence[glie.Planned], pages: int) -> None:
 
 
 def print_fit(codec: glie.Codec, to: Path) -> None:
-    assert codec.fitted is not None
-    notes = codec.fitted.notes
+    notes = codec.notes
     made = " made of page vectors" if notes["pseudo_queries"] else ""
     pace = f", {1000 * notes['step_seconds']:.0f} ms each" if notes["steps"] else ""
     print(
@@ -87,7 +86,7 @@ def print_fit(codec: glie.Codec, to: Path) -> None:
     table = rich.table.Table(box=None, pad_edge=False)
     for heading in ("k", "normalised k-means", "one stage", "two stages", "kept"):
         table.add_column(heading, justify="right")
-    for budget in codec.fitted.budgets:
+    for budget in codec.scores:
         kept = "refined, regenerated" if budget.step else "refined, not regenerated"
         if not budget.cascade_pays:
             kept = "normalised k-means: fitting did not help"

@@ -1,4 +1,4 @@
-"""A codebook made of the pages that are to be stored, and what is kept of a page with it."""
+"""Adapting to a corpus: a codebook made of the pages to be stored, and the settings for it."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from glie.errors import InputError, VectorError
 from glie.kernels.quantize import row_bytes
 from glie.pages import Pages
 
-MOST_VECTORS = 400_000  # that are held, drawn over all pages, and of which codewords are found
-BOOK_SHARE = 0.2  # of the bytes of all pages, at most
+MOST_VECTORS = 400_000  # held in memory, sampled over all pages, to fit the codebook
+BOOK_SHARE = 0.2  # of the bytes of all pages, at most, for the codebook
 FEWEST_CODEWORDS, MOST_CODEWORDS = 64, 16_384
-VECTORS_A_CODEWORD = 16  # at least, when more pages will come than those seen
-CODEWORD_SHARE = 0.8  # its own codewords fit a corpus better than foreign ones
+VECTORS_A_CODEWORD = 16  # at least, if more pages will come
+CODEWORD_SHARE = 0.8  # above the default: a corpus's own codewords fit it better
 FIT_PAGES = 20
-# Of what anchors leave, the shipped codewords explain 0.45 to 0.5 on unseen sets of their encoder, and
-# at most 0.05 of the vectors of another, or of noise.
+# The shipped codebook explains 0.45 to 0.5 of the residuals on unseen sets of its encoder, and at
+# most 0.05 with the vectors of another encoder, or with noise.
 EXPLAINED = 0.25
 
 
 def fits(book: Codebook, pages: Pages) -> bool:
-    """Whether a codebook was made for vectors like these, by how much of some it explains."""
+    """Whether a codebook suits these pages: it explains enough of the residuals of some of them."""
     if book.dim != pages.dim:
         return False
     step = max(1, len(pages) // FIT_PAGES)
@@ -39,7 +39,7 @@ def fits(book: Codebook, pages: Pages) -> bool:
 
 
 class Sample(NamedTuple):
-    """Pages drawn over a corpus, and how large that is."""
+    """Pages sampled over a corpus, and the size of the corpus."""
 
     pages: Pages
     of_pages: int
@@ -47,8 +47,10 @@ class Sample(NamedTuple):
 
 
 def drawn(pages: Pages | Iterable[Pages]) -> Sample:
-    """All pages or, of more than MOST_VECTORS, one in 2, 4, 8 or so on, the most that these hold.
-    Of blocks, one is read after the other, and what is drawn is the same in any blocks."""
+    """All pages, or every 2nd, 4th, 8th, ... page such that at most MOST_VECTORS vectors are held.
+
+    Blocks are read one by one. The sample does not depend on how pages are divided into blocks.
+    """
     step, count, vectors, held = 1, 0, 0, 0
     kept: list[Floats] = []
     for block in _blocks(pages):
@@ -59,7 +61,7 @@ def drawn(pages: Pages | Iterable[Pages]) -> Sample:
                     f"{rows.shape[1]}; all must agree"
                 )
             if count % step == 0:
-                kept.append(rows if step == 1 else rows.copy())  # a view would hold its block
+                kept.append(rows if step == 1 else rows.copy())  # a view would keep its block
                 held += len(rows)
             while held > MOST_VECTORS and len(kept) > 1:
                 kept, step = [rows.copy() for rows in kept[::2]], 2 * step
@@ -71,16 +73,16 @@ def drawn(pages: Pages | Iterable[Pages]) -> Sample:
 
 
 def _blocks(pages: Pages | Iterable[Pages]) -> Iterator[Pages]:
-    """The pages, or the blocks that they come in, checked."""
+    """The pages, or the blocks they come in, checked."""
     for block in [pages] if isinstance(pages, Pages) or not isinstance(pages, Iterable) else pages:
         if not isinstance(block, Pages):
             raise InputError(f"pages: expected glie.Pages, found {type(block).__name__}")
         yield block
 
 
-def frozen(sample: Sample, bytes_per_page: int, *, more: bool) -> tuple[CodecConfig, Codebook]:
-    """The settings and the codebook for the pages that were drawn from, its bytes included in the
-    budget; unless `more` pages are to come, among which it weighs little."""
+def adapted_to(sample: Sample, bytes_per_page: int, *, more: bool) -> tuple[CodecConfig, Codebook]:
+    """The settings and the codebook for a corpus. The codebook's bytes count in the budget, unless
+    `more` pages will come, among which it weighs little."""
     dim = sample.pages.dim
     if more:
         codewords = sample.of_vectors // VECTORS_A_CODEWORD
@@ -92,16 +94,16 @@ def frozen(sample: Sample, bytes_per_page: int, *, more: bool) -> tuple[CodecCon
     )
     notes = {"adapted_to": sample.of_pages}
     book = fit_codebook(_rest(sample.pages), codewords, codeword_share=CODEWORD_SHARE, notes=notes)
-    # on a few pages even the smallest codebook weighs more than its share
+    # with few pages even the smallest codebook takes more than its share
     left = bytes_per_page if more else bytes_per_page - len(book.to_bytes()) // sample.of_pages
     config = config_for(max(left, least_bytes(dim, len(book))), dim, len(book))
     return dataclasses.replace(config, bytes_per_page=bytes_per_page), book
 
 
 def _rest(pages: Pages) -> Floats:
-    """What anchors leave of the vectors. Words for one number of anchors serve any other."""
+    """The residuals of pages. A codebook fitted at one k serves any k."""
     free = anchor(pages, cluster(pages, CodecConfig()))
-    codes = quantised(free, ANCHOR_TYPE, sizes=False)
+    codes = quantised(free, ANCHOR_TYPE, exact=False)
     return residuals(pages, codes, Codebook.anchor_share)[0]
 
 

@@ -1,15 +1,15 @@
-"""A budget in bytes a page, and what is best kept for it."""
+"""From a budget in bytes a page to the settings that use it best."""
 
 from __future__ import annotations
 
 import dataclasses
 
 from glie.codec.config import CodecConfig
-from glie.codec.readout.residual import most_residual_bytes
+from glie.codec.readout.pairs import most_residual_bytes
 from glie.errors import InputError
 from glie.kernels.quantize import BFLOAT16, DTYPES, row_bytes
 
-OVERHEAD = 26  # bytes a page of what is not its code: id, metadata, and its share of the folder
+OVERHEAD = 26  # bytes a page besides its code: id, metadata, its share of the folder
 ANCHOR_TYPE = "int2"
 ANCHOR_SHARE = 0.57  # of the bytes, while codewords are few
 MOST_CODEWORDS = 128  # more of them give a page more chances to score by accident
@@ -17,8 +17,10 @@ MOST_ANCHORS = 128
 
 
 def config_for(bytes_per_page: int, dim: int, codewords: int) -> CodecConfig:
-    """The settings for pages of so many bytes on disk, with a codebook of so many codewords: anchors
-    and codewords at first, then anchors alone, and then bits of the anchors."""
+    """The settings for pages of `bytes_per_page` on disk and a codebook of `codewords`.
+
+    A larger budget buys anchors and codewords first, then anchors alone, then more bits a number.
+    """
     room = _room(bytes_per_page)
     most = min(MOST_CODEWORDS, codewords)
 
@@ -38,35 +40,35 @@ def config_for(bytes_per_page: int, dim: int, codewords: int) -> CodecConfig:
 
 
 def least_bytes(dim: int, codewords: int) -> int:
-    """The smallest budget: one anchor and one codeword."""
+    """The smallest budget: one anchor and one codeword a page."""
     return OVERHEAD + vector_bytes(dim, ANCHOR_TYPE) + 2 + most_residual_bytes(1, codewords, 1)
 
 
 def adaptive_config(bytes_per_page: int) -> CodecConfig:
-    """Nothing but the budget: all else is chosen when pages are seen."""
+    """The budget alone: the first pages choose the other settings."""
     if _room(bytes_per_page) < 1:
         raise InputError(f"bytes_per_page: found {bytes_per_page}, expected more than {OVERHEAD}")
     return CodecConfig(bytes_per_page=bytes_per_page, adapt=True)
 
 
-def reduced(config: CodecConfig, bytes_per_page: int, dim: int, *, sizes: bool) -> CodecConfig:
-    """Settings without codewords, made to fit: of the vectors as many as there is room for in 2 bits
-    a number, and then the most bits in which there is room for these."""
+def reduced(config: CodecConfig, bytes_per_page: int, dim: int, *, exact: bool) -> CodecConfig:
+    """Settings without codewords for fewer bytes: as many vectors as fit in 2 bits a number, then
+    the most bits in which these fit."""
     room = _room(bytes_per_page)
-    types = DTYPES[DTYPES.index(config.dtype) :]  # bits that are not there cannot come back
-    fitting = {dtype: room // vector_bytes(dim, dtype, sizes=sizes) for dtype in types}
+    types = DTYPES[DTYPES.index(config.dtype) :]  # bits that were dropped cannot come back
+    fitting = {dtype: room // vector_bytes(dim, dtype, exact=exact) for dtype in types}
     k = min(config.k, max(1, fitting.get(ANCHOR_TYPE, fitting[types[-1]])))
     for dtype in types:
         if fitting[dtype] >= k:
             return dataclasses.replace(config, k=k, dtype=dtype)
-    least = OVERHEAD + vector_bytes(dim, types[-1], sizes=sizes)
+    least = OVERHEAD + vector_bytes(dim, types[-1], exact=exact)
     raise _too_few(bytes_per_page, least, dim)
 
 
-def vector_bytes(dim: int, dtype: str, *, sizes: bool = False) -> int:
-    """The bytes of a stored vector with its norm and its count, of which a norm and an exact
-    count are stored where `sizes` are needed, and in bfloat16."""
-    beside = 4 if dtype == BFLOAT16 else 3 if sizes else 1
+def vector_bytes(dim: int, dtype: str = BFLOAT16, *, exact: bool = False) -> int:
+    """The bytes of a stored vector with its norm and count: 4 beside it in bfloat16; in fewer bits
+    3 if norms and exact counts are kept (`exact`), else 1, a rounded count."""
+    beside = 4 if dtype == BFLOAT16 else 3 if exact else 1
     return row_bytes(dim, dtype) + beside
 
 

@@ -1,11 +1,10 @@
-"""The model card of a codec: which encoder it is for, what it costs, and what was measured."""
+"""The model card of a codec: its encoder, its size, and the scores of its fit."""
 
 from __future__ import annotations
 
 import re
 from pathlib import PurePath
 
-from glie.codec.budget import vector_bytes
 from glie.codec.codec import Codec
 
 ON_HUB = re.compile(r"\w[\w.-]*/\w[\w.-]*")  # a name on the Hugging Face Hub
@@ -26,8 +25,8 @@ def _front(codec: Codec) -> str:
 
 
 def _base(codec: Codec) -> tuple[str, str]:
-    """Name of the encoder and of the matrix that reduces its vectors, if one does; of local files
-    no more than their own names, since a card is for everyone."""
+    """Name of the encoder, and of the matrix that reduces its vectors, if there is one. Local paths
+    are cut to the file's name: a card is public."""
     name = codec.encoder.name if codec.encoder else ""
     name, _, matrix = name.rpartition("@") if name.endswith(".safetensors") else (name, "", "")
     return name if ON_HUB.fullmatch(name) else PurePath(name).name, PurePath(matrix).name
@@ -43,7 +42,7 @@ def _what(codec: Codec) -> str:
     rows = {"base encoder": encoder, "budget": _budget(codec)}
     if codec.dim:
         rows["vectors"] = f"{codec.dim} numbers each"
-    if codec.fitted is not None:
+    if codec.scores:
         rows["fitted on"] = _data(codec)
     said = "Keeps a few vectors of a page's hundreds, for search by late interaction."
     table = [f"| {name} | {value} |" for name, value in rows.items()]
@@ -53,21 +52,21 @@ def _what(codec: Codec) -> str:
 def _budget(codec: Codec) -> str:
     said = f"k = {codec.k} vectors a page in {codec.dtype}"
     if codec.codebook is not None:
-        said += f", and at most {codec.config.codewords} of a codebook's {len(codec.codebook):,} codewords"
+        size, most = len(codec.codebook), codec.config.codewords
+        said += f", and at most {most} of a codebook's {size:,} codewords"
     if codec.config.bytes_per_page:
         return f"{codec.config.bytes_per_page:,} bytes a page: {said}"
     return said + (f", {_bytes(codec, codec.k):,} bytes" if codec.dim else "")
 
 
 def _bytes(codec: Codec, k: int) -> int:
-    """What the code of a page takes."""
+    """The bytes of a page's code at k."""
     assert codec.dim is not None
-    return k * vector_bytes(codec.dim, codec.dtype, sizes=codec.decoder is not None)
+    return codec.at(k).page_bytes(codec.dim)
 
 
 def _data(codec: Codec) -> str:
-    assert codec.fitted is not None
-    notes = codec.fitted.notes
+    notes = codec.notes
     if "pages" not in notes:
         return "pages that were not noted"
     asked = "questions made of them" if notes.get("pseudo_queries") else "questions"
@@ -76,12 +75,12 @@ def _data(codec: Codec) -> str:
 
 
 def _measured(codec: Codec) -> str:
-    if codec.fitted is None:
+    if not codec.scores:
         return (
             "Nothing: it was not fitted to questions. `glie plan` and `glie evaluate` tell what it "
             "keeps of your own pages."
         )
-    held = codec.fitted.notes.get("held_out")
+    held = codec.notes.get("held_out")
     lines = [
         f"nDCG@5 on the {held:,} questions held out of the fit."
         if held
@@ -93,7 +92,7 @@ def _measured(codec: Codec) -> str:
     lines += [
         f"| {b.k} | {_bytes(codec, b.k):,} | {b.free:.3f} | {b.single_stage:.3f} "
         f"| {b.cascade:.3f} |"
-        for b in codec.fitted.budgets
+        for b in codec.scores
     ]
     return "\n".join(
         [

@@ -1,48 +1,46 @@
-"""Codec: pages in, codes out, and vectors back."""
+"""Codec: anchors and one read-out. Pages in, codes out, and vectors regenerated from codes."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-import numpy as np
-
-from glie.codec.adapt import Sample, drawn, fits, frozen
+from glie.codec.adapt import Sample, adapted_to, drawn
 from glie.codec.anchors import anchor, cluster
-from glie.codec.budget import adaptive_config, config_for
-from glie.codec.codes import Codes, quantised
+from glie.codec.budget import adaptive_config, config_for, vector_bytes
+from glie.codec.codes import Codes
 from glie.codec.config import CodecConfig
+from glie.codec.readout.base import AnchorsOnly, Readout
 from glie.codec.readout.codebook import Codebook
-from glie.codec.readout.decoder import Decoder, Unrolled, regenerated, with_steps
-from glie.codec.readout.generative import FitScores, Fitted
-from glie.codec.readout.refiner import Refiner, refine
-from glie.codec.readout.residual import reconstructed, residual_codes
+from glie.codec.readout.decoder import Decoder
+from glie.codec.readout.generative import FitScores, Fitted, Generative
+from glie.codec.readout.refiner import Refiner
+from glie.codec.readout.residual import Residual
 from glie.errors import CodecError, InputError, VectorError
 from glie.identity import EncoderId, Identified, check_match
 from glie.kernels.quantize import BFLOAT16
 from glie.pages import Pages
-
-SHORTLIST = 20  # pages regenerated a query: more cost time and bring little
-RESIDUAL_SHORTLIST = 200  # of those whose codewords are looked up, which is cheap
+from glie.renamed import renamed, warn
 
 
 class Codec:
-    """k vectors a page. `Codec(k)` is training-free, normalised k-means centroids; `glie.fit`
-    gives one whose vectors are refined and from which all N can be regenerated. `dtype` is what a
-    number is stored in: bf16 or, in fewer bits, int8, int4, int2 or int1.
+    """k stored vectors a page, the anchors, and one read-out: what a codec adds to them.
 
-    `Codec(bytes_per_page=520)` chooses for a page of so many bytes on disk: a few vectors in 2 bits
-    a number, and codewords of a codebook around them, from which a shortlist is read back. The codebook
-    is that of the embedded encoder; an index whose first pages it does not fit makes one of these.
-    `adapt` says that it shall, or shall not, in any case.
+    - `Codec(k)` adds nothing: normalised k-means, without training. `dtype` is the type of a stored
+      number: bf16 or, in fewer bits, int8, int4, int2 or int1.
+    - `Codec.for_budget(520)`, or `Codec(bytes_per_page=520)`, adds codewords of a codebook, from
+      which a search reconstructs its shortlist. The budget chooses k, dtype and codewords.
+    - `glie.fit` returns a codec that refines its anchors and regenerates all N vectors of a page.
 
     >>> Codec(k=4).k
     4
     """
+
+    config: CodecConfig
+    readout: Readout
 
     def __init__(
         self,
@@ -51,36 +49,48 @@ class Codec:
         dtype: str | None = None,
         bytes_per_page: int | None = None,
         adapt: bool | None = None,
-        config: CodecConfig | None = None,
-        fitted: Fitted | None = None,
-        cascade: bool = True,
-        codebook: Codebook | None = None,
     ) -> None:
-        if bytes_per_page is not None:
-            if (k, dtype, config, fitted) != (None, None, None, None):
-                raise TypeError("bytes_per_page chooses k, dtype and all else: give it alone")
-            if adapt:
-                config = adaptive_config(bytes_per_page)
-            else:
-                book = codebook or Codebook.shipped()
-                config = config_for(bytes_per_page, book.dim, len(book))
-                config = dataclasses.replace(config, adapt=adapt is None and codebook is None)
-                codebook = book
-        given = {name: value for name, value in (("k", k), ("dtype", dtype)) if value is not None}
-        for name, value in given.items():
-            if config is not None and value != getattr(config, name):
+        if bytes_per_page is None:
+            if adapt is not None:
                 raise TypeError(
-                    f"{name}={value} contradicts config.{name}={getattr(config, name)}: give one "
-                    "of them"
+                    "adapt: only a codec made by a budget adapts; give bytes_per_page instead of k "
+                    "and dtype, or leave adapt out"
                 )
-        self.config = config or CodecConfig.from_dict(given)
-        if codebook is None and self.config.codewords:
-            raise TypeError("codewords: they are those of a codebook, which was not given")
-        if codebook is not None and fitted is not None:
-            raise TypeError("codebook, fitted: a codec reads pages back in one way or the other")
-        self.fitted = fitted
-        self.cascade = cascade and fitted is not None
-        self.codebook = codebook
+            given = {"k": k, "dtype": dtype}
+            given = {name: value for name, value in given.items() if value is not None}
+            self._become(CodecConfig.from_dict(given), AnchorsOnly())
+        elif (k, dtype) != (None, None):
+            raise TypeError("bytes_per_page chooses k and dtype: give it without them")
+        else:
+            self._become(*_for_budget(bytes_per_page, adapt))
+
+    @classmethod
+    def for_budget(cls, bytes_per_page: int, *, adapt: bool | None = None) -> Self:
+        """The codec for pages of so many bytes on disk.
+
+        It starts with the codebook of the embedded encoder. An index whose first pages this does
+        not fit makes a codebook of them. `adapt=True` always makes one, `adapt=False` never does.
+        """
+        return cls(bytes_per_page=bytes_per_page, adapt=adapt)
+
+    @classmethod
+    def with_codebook(cls, codebook: Codebook, bytes_per_page: int) -> Self:
+        """The codec for a budget with this codebook; it does not adapt."""
+        config = config_for(bytes_per_page, codebook.dim, len(codebook))
+        return cls.from_config(config, Residual(codebook))
+
+    @classmethod
+    def from_config(cls, config: CodecConfig, readout: Readout | None = None) -> Self:
+        """The codec of these settings and this read-out; by default normalised k-means."""
+        codec = cls.__new__(cls)
+        codec._become(config, AnchorsOnly() if readout is None else readout)
+        return codec
+
+    def _become(self, config: CodecConfig, readout: Readout) -> None:
+        self.config, self.readout = config, readout.at(config)
+
+    def _with(self, **settings: Any) -> Codec:
+        return Codec.from_config(dataclasses.replace(self.config, **settings), self.readout)
 
     @property
     def k(self) -> int:
@@ -94,151 +104,180 @@ class Codec:
 
     @property
     def dim(self) -> int | None:
-        """The D that it was fitted for; None when it takes any."""
-        made_for = self.fitted or self.codebook
-        return None if made_for is None else made_for.dim
+        """The D it was made for; None if it accepts any."""
+        return self.readout.dim
 
     @property
     def encoder(self) -> EncoderId | None:
-        """The encoder that it was fitted for, if it was given."""
-        made_for = self.fitted or (None if self.adapts else self.codebook)
-        return None if made_for is None else made_for.encoder
+        """The encoder it was made for. None if it is not known, or if the codec may still adapt to
+        another."""
+        return None if self.adapts else self.readout.encoder
+
+    @property
+    def notes(self) -> Mapping[str, Any]:
+        """How its read-out was made, for people to read."""
+        return self.readout.notes
+
+    @property
+    def scores(self) -> tuple[FitScores, ...]:
+        """What `glie.fit` measured at each k; empty for a codec that was not fitted."""
+        return self.readout.fitted.budgets if isinstance(self.readout, Generative) else ()
 
     @property
     def measured(self) -> FitScores | None:
-        """What the fit measured on the questions held out, at the budget nearest to k."""
-        return None if self.fitted is None else self.fitted.budget(self.k)
+        """The scores at the measured k nearest to its own; None if it was not fitted."""
+        return self.readout.measured if isinstance(self.readout, Generative) else None
 
     @property
     def refiner(self) -> Refiner | None:
-        """What moves the anchors; None where normalised k-means was found to be as good."""
-        if self.fitted is None:
-            return None
-        budget = self.fitted.budget(self.k)
-        if self.cascade:
-            return self.fitted.refiner if budget.cascade_pays else None
-        return self.fitted.single_stage if budget.single_stage_pays else None
+        """The network that moves the anchors, if it uses one."""
+        return self.readout.refiner if isinstance(self.readout, Generative) else None
 
-    @functools.cached_property
+    @property
     def decoder(self) -> Decoder | None:
-        """What regenerates a page; None where that was not found to help."""
-        if self.fitted is None or not self.cascade:
-            return None
-        budget = self.fitted.budget(self.k)
-        if not budget.cascade_pays or not budget.step:
-            return None
-        return with_steps(self.fitted.decoder, budget.step)
+        """The network that regenerates a page, if it uses one."""
+        return self.readout.decoder if isinstance(self.readout, Generative) else None
+
+    @property
+    def codebook(self) -> Codebook | None:
+        """The codebook of its codewords, if it uses one."""
+        return self.readout.codebook if isinstance(self.readout, Residual) else None
 
     def same_as(self, other: Codec) -> bool:
-        """Whether two codecs give the same codes and regenerate the same pages."""
+        """Whether two codecs give the same codes, regenerate the same pages and adapt alike."""
         from glie.codec.store import to_files
 
         return to_files(self) == to_files(other)
 
+    def same_codes_as(self, other: Codec) -> bool:
+        """Whether they do, however they would adapt to further pages."""
+        from glie.codec.store import to_files
+
+        one, two = (codec._with(adapt=False) for codec in (self, other))
+        return to_files(one) == to_files(two)
+
     @property
     def single_stage(self) -> Codec:
-        """The codec for search without regeneration: the best code for one stage alone."""
-        return Codec(config=self.config, fitted=self.fitted, cascade=False)
+        """The codec for search without regeneration: the best code for one stage alone. Of a budget
+        that is the anchors without codewords, and the budget is given up."""
+        readout = self.readout.single_stage
+        if readout is self.readout:
+            return self
+        free = dataclasses.replace(self.config, codewords=0, bytes_per_page=0, adapt=False)
+        return Codec.from_config(free, readout)
 
     def at(self, k: int) -> Codec:
-        """The same codec at another budget: no weight depends on k."""
-        return self._with(k=k)
+        """The same codec with another k; no weight depends on k. Another k replaces the budget, if
+        there is one: the codec then has none, and no longer adapts."""
+        return self._chosen(k=k)
 
     def stored_as(self, dtype: str) -> Codec:
-        """The same codec with the numbers of its vectors stored in another type."""
-        return self._with(dtype=dtype)
+        """The same codec with its numbers stored in another type, which replaces a budget too."""
+        return self._chosen(dtype=dtype)
 
-    def _with(self, **settings: Any) -> Codec:
-        config = dataclasses.replace(self.config, **settings)
-        return Codec(
-            config=config, fitted=self.fitted, cascade=self.cascade, codebook=self.codebook
-        )
+    def with_seed(self, seed: int) -> Codec:
+        """The same codec with another seed for k-means."""
+        return self._with(seed=seed)
+
+    def _chosen(self, **settings: Any) -> Codec:
+        if self.readout.ready and dataclasses.replace(self.config, **settings) == self.config:
+            return self
+        return self._with(**settings, bytes_per_page=0, adapt=False)
 
     @property
     def adapts(self) -> bool:
-        """Whether it may choose again, and make a codebook, when it sees the pages to store."""
+        """Whether the first pages may choose its settings again, and make a codebook."""
         return self.config.adapt
 
     @property
     def frozen(self) -> Codec:
-        """The same codec, which stays as it is whatever pages it sees."""
-        if self.adapts and self.codebook is None:
-            raise CodecError("the codec has no codebook yet: make one with codec.adapted(pages)")
+        """The same codec, which no longer adapts. Raises CodecError while it has no codebook."""
+        self._check_ready()
         return self._with(adapt=False)
 
     def for_pages(self, pages: Pages | Iterable[Pages], *, more: bool = False) -> Codec:
-        """What to store these pages with: this codec, or where it has no codebook that fits them,
-        one that has adapted."""
+        """The codec to store these pages with: this one, or one adapted to them if it may adapt and
+        has no codebook that fits."""
         if not self.adapts:
             return self
         sample = drawn(pages)
-        if self.codebook is not None and fits(self.codebook, sample.pages):
-            return self
-        return self._adapted(sample, more)
+        return self if self.readout.fits(sample.pages) else self._adapted(sample, more)
 
     def adapted(self, pages: Pages | Iterable[Pages], *, more: bool = False) -> Codec:
-        """A codec for the same bytes a page with a codebook made of these pages. It counts among
-        their bytes, unless there are many `more` to come. Pages that do not fit in memory may come
-        in blocks: only some of them, drawn over all, are held."""
+        """A codec for the same budget with a codebook made of these pages.
+
+        The codebook counts in the budget, unless many `more` pages will come. Pages that do not fit
+        in memory may come in blocks: only a sample of them is held.
+        """
         if not self.adapts:
-            raise InputError("adapted: expected a codec that was made by bytes_per_page")
+            raise InputError(
+                "adapted: expected a codec made by a budget, such as Codec(bytes_per_page=520), "
+                f"found {self}"
+            )
         return self._adapted(drawn(pages), more)
 
     def _adapted(self, sample: Sample, more: bool) -> Codec:
-        config, codebook = frozen(sample, self.config.bytes_per_page, more=more)
-        return Codec(config=config, codebook=codebook)
+        config, codebook = adapted_to(sample, self.config.bytes_per_page, more=more)
+        return Codec.from_config(config, Residual(codebook))
 
     def compress(self, pages: Pages) -> Codes:
         """The code of every page. A page gives the same code alone and in any batch."""
         if not isinstance(pages, Pages):
             raise InputError(f"compress: expected glie.Pages, found {type(pages).__name__}")
-        if self.adapts and self.codebook is None:
-            raise CodecError(
-                "the codec has no codebook yet: make one with codec.adapted(pages), or add pages "
-                "to an index, which does"
-            )
+        self._check_ready()
         if len(pages):
             self._check_dim(pages.dim, "pages")
         return self.code(pages, anchor(pages, cluster(pages, self.config)))
 
     def code(self, pages: Pages, free: Codes) -> Codes:
-        """The code of pages whose normalised k-means code is known. In a few bits a number it is
-        as it will be read back; in bfloat16 it is not rounded yet."""
-        codes = free if self.refiner is None else refined(self.refiner, free, pages)
-        if self.dtype != BFLOAT16:
-            codes = quantised(codes, self.dtype, sizes=self.decoder is not None)
-        if self.codebook is None:
-            return codes
-        residual = residual_codes(pages, codes, self.codebook, self.config.codewords)
-        return dataclasses.replace(codes, residual=residual)
+        """The code of pages whose normalised k-means code is `free`. In a few bits a number it is
+        rounded as it is stored; in bfloat16 it is not yet rounded."""
+        return self.readout.code(pages, free, self.dtype)
+
+    def page_bytes(self, dim: int) -> int:
+        """The most bytes of a page's code."""
+        vectors = self.k * vector_bytes(dim, self.dtype, exact=self.readout.exact)
+        return vectors + self.readout.extra_bytes(self.config)
 
     @property
     def regenerates(self) -> bool:
-        """Whether a page can be read back better than its stored vectors."""
-        return self.decoder is not None or self.codebook is not None
+        """Whether a page can be regenerated better than its stored vectors."""
+        return self.readout.regenerates
 
     @property
     def shortlist(self) -> int:
-        """How many pages a search reads back unless told."""
-        return SHORTLIST if self.codebook is None else RESIDUAL_SHORTLIST
+        """How many pages a search regenerates by default."""
+        return self.readout.shortlist
+
+    @property
+    def worth_caching(self) -> bool:
+        """Whether regenerating a page costs more than keeping it in the page cache."""
+        return self.readout.worth_caching
+
+    @property
+    def keeps_residual(self) -> bool:
+        """Whether its codes have a residual: further bytes of each page beside the anchors."""
+        return self.readout.keeps_residual
 
     def regenerate(self, codes: Codes) -> Pages:
-        """The set of vectors that a page is scored by, its stored ones among them.
+        """The vectors that each page is scored by, its stored ones among them.
 
-        With a decoder all N, cluster by cluster, the stored vector of each first. With a codebook
-        the stored vectors, then the codewords. With neither, a cluster's vectors are its stored one.
+        A fitted codec gives all N, cluster by cluster, the stored vector of each first. One with a
+        codebook gives the stored vectors, then one for each codeword. Any other repeats each stored
+        vector as often as it counts.
         """
         if not isinstance(codes, Codes):
             raise InputError(f"regenerate: expected glie.Codes, found {type(codes).__name__}")
         if len(codes):
             self._check_dim(codes.dim, "codes")
-        if self.codebook is not None and codes.residual is not None:
-            return reconstructed(codes, self.codebook)
-        return regenerated(self._unrolled, codes)
+        return self.readout.regenerate(codes)
 
-    @functools.cached_property
-    def _unrolled(self) -> Unrolled | None:
-        return None if self.decoder is None else Unrolled(self.decoder)
+    def _check_ready(self) -> None:
+        if not self.readout.ready:
+            raise CodecError(
+                "the codec has no codebook yet: make one with codec.adapted(pages), or add pages "
+                "to an index, which does"
+            )
 
     def _check_dim(self, dim: int, what: str) -> None:
         if self.dim not in (None, dim):
@@ -262,7 +301,7 @@ class Codec:
         return shipped(EncoderId.of(encoder))
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write config.json and, of a fitted codec, model.safetensors into a folder."""
+        """Write config.json and the files of its read-out into a folder."""
         from glie.codec.store import save
 
         save(self, Path(folder))
@@ -296,19 +335,29 @@ class Codec:
         return to_hub(self, name, private=private, token=token)
 
     def __repr__(self) -> str:
-        if self.fitted is None:
-            kind = ""
-        else:
-            stages = "fitted" if self.cascade else "fitted, single stage"
-            kind = f", {stages} for D={self.dim}"
-        stored = "" if self.dtype == BFLOAT16 else f", {self.dtype}"
-        return f"Codec(k={self.k}{stored}{kind})"
+        budget = (
+            f"bytes_per_page={self.config.bytes_per_page}" if self.config.bytes_per_page else ""
+        )
+        vectors = f"k={self.k}" if self.readout.ready else ""
+        dtype = "" if self.dtype == BFLOAT16 else self.dtype
+        adapts = "adapts" if self.adapts else ""
+        parts = budget, vectors, dtype, self.readout.label, adapts
+        return f"Codec({', '.join(part for part in parts if part)})"
+
+    settled = renamed("settled", "frozen")
+    suited_to = renamed("suited_to", "for_pages")
+
+    @property
+    def fitted(self) -> Fitted | None:
+        """The older way to `notes`, `scores` and, in `readout.fitted`, the weights."""
+        warn("Codec.fitted", "Codec.readout (its notes and scores: Codec.notes, Codec.scores)")
+        return self.readout.fitted if isinstance(self.readout, Generative) else None
 
 
-def refined(weights: Refiner, codes: Codes, pages: Pages) -> Codes:
-    """Codes whose anchors have read their pages, one page at a time: none sees another."""
-    vectors = np.zeros_like(codes.vectors)
-    for page, rows in enumerate(pages):
-        used = int(np.count_nonzero(codes.counts[page]))
-        vectors[page, :used] = refine(weights, codes.vectors[page, :used], rows)
-    return Codes(vectors, codes.norms, codes.counts, codes.ids)
+def _for_budget(bytes_per_page: int, adapt: bool | None) -> tuple[CodecConfig, Readout]:
+    """The settings and the read-out to begin with."""
+    if adapt:
+        return adaptive_config(bytes_per_page), AnchorsOnly()
+    book = Codebook.shipped()
+    config = config_for(bytes_per_page, book.dim, len(book))
+    return dataclasses.replace(config, adapt=adapt is None), Residual(book)

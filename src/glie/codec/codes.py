@@ -1,4 +1,4 @@
-"""Codes: what compressing a page leaves."""
+"""Codes: compressed pages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Rows = npt.NDArray[np.int64]
 
 @dataclasses.dataclass(frozen=True)
 class Blobs:
-    """Some bytes a page, one page's after the other's: those of page p begin at offsets[p]."""
+    """Byte strings end to end, one a page: that of page p is data[offsets[p] : offsets[p + 1]]."""
 
     data: npt.NDArray[np.uint8]  # (n,)
     offsets: npt.NDArray[np.int64]  # (P + 1,), from 0 to n
@@ -51,7 +51,7 @@ class Blobs:
 
     @staticmethod
     def joined(parts: Sequence[Blobs]) -> Blobs:
-        """The bytes of several sets of pages, one set after the other."""
+        """Several sets of pages end to end."""
         lengths = [part.lengths for part in parts]
         data = _end_to_end([part.data for part in parts])
         return Blobs.by_lengths(data, np.concatenate([np.empty(0, np.int64), *lengths]))
@@ -63,18 +63,18 @@ def _end_to_end(arrays: Sequence[npt.NDArray[np.uint8]]) -> npt.NDArray[np.uint8
 
 @dataclasses.dataclass(frozen=True)
 class Codes:
-    """k vectors, norms and counts a page.
+    """k vectors, norms and counts a page, clusters in order of size.
 
-    Clusters stand in order of size. A page with fewer than k distinct vectors has fewer clusters:
-    the slots behind them hold zeros, and their count of 0 says that they are not part of the page.
+    A page with fewer than k distinct vectors has fewer clusters. The unused slots behind them hold
+    zeros and have a count of 0.
     """
 
     vectors: npt.NDArray[np.float32]  # (P, k, D), on the unit sphere
-    norms: npt.NDArray[np.float16]  # (P, k): how long the centroid was before projection
-    counts: npt.NDArray[np.uint16]  # (P, k): how many of the page's vectors it stands for
+    norms: npt.NDArray[np.float16]  # (P, k): length of the centroid before projection
+    counts: npt.NDArray[np.uint16]  # (P, k): vectors of the cluster
     ids: Sequence[str]
-    packed: Packed | None = None  # the bytes of which `vectors` are read, once they are packed
-    residual: Blobs | None = None  # what else is kept of a page
+    packed: Packed | None = None  # the bytes of `vectors`, once they are packed
+    residual: Blobs | None = None  # what the read-out keeps beside the anchors
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -96,14 +96,14 @@ class Codes:
         ids: Sequence[str],
         residual: Blobs | None = None,
     ) -> Codes:
-        """Codes as they are read back from what is stored."""
+        """Codes of stored bytes."""
         vectors = packed.vectors()
-        vectors[counts == 0] = 0  # in a few bits there is no zero vector
+        vectors[counts == 0] = 0  # a few bits cannot hold a zero vector
         return cls(vectors, norms, counts, ids, packed, residual)
 
     @property
     def stored(self) -> Packed:
-        """The vectors as bytes: as they were packed, and in bfloat16 if they were not."""
+        """The vectors as bytes; in bfloat16 unless they were packed in another type."""
         return self.packed or Packed.of(self.vectors, BFLOAT16)
 
     def take(self, rows: Rows) -> Codes:
@@ -118,16 +118,21 @@ class Codes:
         )
 
 
-def quantised(codes: Codes, dtype: str, *, sizes: bool) -> Codes:
-    """Codes as they are read back when each number is stored in a few bits. `sizes`: whether norms
-    and exact counts are needed; else no norm is kept, and counts are rounded."""
+def stored_as(codes: Codes, dtype: str, *, exact: bool) -> Codes:
+    """Codes to be stored in a type: rounded now to a few bits; to bfloat16 when written."""
+    return codes if dtype == BFLOAT16 else quantised(codes, dtype, exact=exact)
+
+
+def quantised(codes: Codes, dtype: str, *, exact: bool) -> Codes:
+    """Codes rounded as storing each number in a few bits does. `exact` keeps norms and exact
+    counts; else no norm is kept, and counts are rounded."""
     used = codes.counts > 0
     packed = Packed.of(codes.vectors, dtype)
     packed.rows[~used] = 0
     return Codes.read(
         packed,
-        norms_of(norm_bytes(codes.norms)) if sizes else used.astype(np.float16),
-        codes.counts if sizes else counts_of(count_bytes(codes.counts)),
+        norms_of(norm_bytes(codes.norms)) if exact else used.astype(np.float16),
+        codes.counts if exact else counts_of(count_bytes(codes.counts)),
         codes.ids,
         codes.residual,
     )
@@ -136,14 +141,14 @@ def quantised(codes: Codes, dtype: str, *, sizes: bool) -> Codes:
 def used_rows(
     counts: npt.NDArray[np.unsignedinteger], pages: Rows | None = None
 ) -> tuple[Rows, Rows]:
-    """Where the rows of each page, or of each of these pages (none twice, in order), start and end
-    in the codes seen as one (P * k, D) array."""
+    """First and last row of each page in the codes seen as one (P * k, D) array; `pages` selects
+    some pages, ascending and distinct."""
     if pages is None:
         pages = np.arange(len(counts))
     elif len(pages) < len(counts):
         counts = counts[pages]
     starts = pages * counts.shape[1]
     ends = starts.copy()
-    for slot in counts.T:  # many pages at a time: numpy is slow along a short axis
+    for slot in counts.T:  # all pages at once: numpy is slow along a short axis
         ends += slot != 0
     return starts, ends

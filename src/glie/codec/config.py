@@ -1,4 +1,4 @@
-"""The codec's settings. The dial is k; everything else has a default that was measured."""
+"""The settings of a codec. The dial is k; all else has a measured default."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from glie.kernels.quantize import BFLOAT16, DTYPES
 
 MAX_K = 4096
 MAX_CODEWORDS_A_PAGE = 0x7FFF
-KEYS = {"codewords": "words"}  # what files call a setting, where that is another name
+KEYS = {"codewords": "words"}  # settings that have another name in files
 
 
 class CodecVersionError(CodecError):
-    """Whole, and written by another version of glie: there is nothing to repair."""
+    """Undamaged, but written by another version of glie: there is nothing to repair."""
 
 
 @dataclasses.dataclass(frozen=True)
 class CodecConfig:
-    """k stored vectors a page, how they are found, and in which type their numbers are stored."""
+    """k stored vectors a page, how k-means finds them, and the type of their numbers."""
 
     k: int = 4
     restarts: int = 2
-    iterations: int = 10  # Lloyd's; more cost much and lower the objective little
+    iterations: int = 10  # of Lloyd's algorithm; more cost much and lower the objective little
     seed: int = 0
     dtype: str = BFLOAT16
-    codewords: int = 0  # of a codebook that a page keeps, at most
-    bytes_per_page: int = 0  # that all this was chosen for; 0: it was not
-    adapt: bool = False  # whether it may be chosen again when the first pages are seen
+    codewords: int = 0  # that a page keeps of a codebook, at most
+    bytes_per_page: int = 0  # the budget that chose the settings; 0: none did
+    adapt: bool = False  # whether the first pages may choose them again
 
     def __post_init__(self) -> None:
         for name, low, high in (
@@ -54,7 +54,8 @@ class CodecConfig:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """The settings; those that came later go without saying where they are as it was before."""
+        """The settings by their names in files; later ones only where they differ from the default,
+        so that older codecs keep their bytes."""
         settings = dataclasses.asdict(self)
         for name in ("dtype", "codewords", "bytes_per_page", "adapt"):
             if settings[name] == getattr(type(self), name):
@@ -67,8 +68,8 @@ class CodecConfig:
         unknown = sorted(set(settings) - set(names))
         if "displaced" in unknown:  # 16 bytes for a codeword's direction bought less than an anchor
             raise CodecVersionError(
-                "codec settings: displaced is of codewords as they were stored before the first "
-                "release; index the documents again"
+                "codec settings: displaced belongs to a codec from before the first release; index "
+                "the documents again"
             )
         if unknown:
             raise CodecVersionError(

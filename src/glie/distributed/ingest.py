@@ -291,7 +291,7 @@ def take_unfinished(target: Index | Collection, place: Path) -> None:
         except CorruptIndexError:  # it will be made again
             shutil.rmtree(path)
             continue
-        same = target.codec.frozen.same_as(shard.codec.frozen)
+        same = target.codec.same_codes_as(shard.codec)
         if same and target.encoder == shard.encoder:
             _take(target, path, known_documents(shard), known_documents(target))
         else:  # of something else that was to be made

@@ -61,7 +61,7 @@ def codes_of(entries: Sequence[Entry], codec: Codec, dim: int, place: str) -> Co
         packed[page, :used] = np.frombuffer(entry.code, np.uint8).reshape(used, width)
         norms[page, :used], counts[page, :used] = entry.norms, entry.counts
     residual = None
-    if codec.codebook is not None:
+    if codec.keeps_residual:
         residual = Blobs.of([entry.residual for entry in entries])
     ids = [entry.digest for entry in entries]
     return Codes.read(Packed(packed, codec.dtype, dim), norms, counts, ids, residual)

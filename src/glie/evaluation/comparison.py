@@ -59,7 +59,7 @@ class Comparison:
             )
         if codec is not None and fit_on:
             raise InputError("--codec and --fit-on: give one of them")
-        if codec is not None and codec.fitted is None:
+        if codec is not None and not codec.scores:
             raise InputError("--codec: not a fitted codec; glie-free is measured without one")
         others = list(fit_on) == [OTHERS]
         if others:
@@ -90,8 +90,7 @@ class Comparison:
         """Notes on what was fitted, and on which sets."""
         codec = self.plan.learned
         if self.codec is not None:
-            assert self.codec.fitted is not None
-            pages = self.codec.fitted.notes.get("pages")
+            pages = self.codec.notes.get("pages")
             return [f"The codec was given; it was fitted on {pages} pages."] if codec else []
         what = ["the codec"] if codec else []
         what += [f"the centroids of {PLAID}"] if PLAID in self.plan.methods else []

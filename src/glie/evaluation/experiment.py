@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from glie.codec.codec import RESIDUAL_SHORTLIST, SHORTLIST, Codec
+from glie.codec.codec import Codec
 from glie.codec.codes import Codes
+from glie.codec.readout.base import SHORTLIST
+from glie.codec.readout.residual import RESIDUAL_SHORTLIST
 from glie.codec.store import codec_digest
 from glie.errors import DatasetError, InputError
 from glie.evaluation.encoded import Encoded, check_set
@@ -27,7 +29,6 @@ from glie.evaluation.methods import (
     fitted,
     has_codewords_for,
     residual_coded,
-    seeded,
 )
 from glie.evaluation.plan import Plan, check_budgets, check_names, without_codewords
 from glie.evaluation.store import Result, Setting, Store, fingerprint
@@ -166,7 +167,7 @@ class _Bench:
     def _in_codewords(self, setting: Setting, codec: Codec) -> _Coded:
         if codec.adapts:
             codec = self._adapted_to_pages(self._bytes(setting), codec)
-        codec = seeded(codec, setting.seed)
+        codec = codec.with_seed(setting.seed)
         return _Coded(codec, self._stored(setting, codec.compress))
 
     def _adapted_to_pages(self, size: int, codec: Codec) -> Codec:

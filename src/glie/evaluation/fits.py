@@ -9,6 +9,8 @@ from typing import Any
 
 from glie.codec.codec import Codec
 from glie.codec.readout.codebook import Codebook
+from glie.codec.readout.generative import Generative
+from glie.codec.readout.residual import Residual
 from glie.evaluation.baselines import ResidualCode, pooled
 from glie.evaluation.encoded import Encoded, joined
 from glie.evaluation.plan import Plan, check_others, recipe_for
@@ -113,14 +115,12 @@ class Codecs:
 
 def facts(codec: Codec) -> dict[str, Any]:
     """Facts for the tables about a fitted codec, or about an adapted codebook."""
-    if codec.fitted is None:
-        book = codec.codebook
-        if book is None or book is Codebook.shipped():
-            return {}
-        return {"codebook_bytes": len(book.to_bytes()), "pages": book.notes.get("adapted_to")}
-    notes = codec.fitted.notes
-    sizes = (array.size for array in (*codec.fitted.refiner, *codec.fitted.decoder))
-    return {
-        "parameters": int(sum(sizes)),
-        **{name: notes.get(name) for name in ("pages", "queries", "steps", "seconds")},
-    }
+    readout, notes = codec.readout, codec.notes
+    if isinstance(readout, Generative):
+        sizes = (array.size for array in (*readout.fitted.refiner, *readout.fitted.decoder))
+        kept = {name: notes.get(name) for name in ("pages", "queries", "steps", "seconds")}
+        return {"parameters": int(sum(sizes)), **kept}
+    if isinstance(readout, Residual) and readout.codebook is not Codebook.shipped():
+        size = len(readout.codebook.to_bytes())
+        return {"codebook_bytes": size, "pages": notes.get("adapted_to")}
+    return {}

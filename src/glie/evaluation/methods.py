@@ -5,14 +5,14 @@ To add a method that needs no training, add it to FREE.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
+from glie.codec.budget import vector_bytes
 from glie.codec.codec import Codec
 from glie.codec.codes import Codes
-from glie.codec.config import MAX_K, CodecConfig
+from glie.codec.config import MAX_K
 from glie.codec.readout.codebook import Codebook
 from glie.errors import InputError
 from glie.evaluation.baselines import (
@@ -25,7 +25,6 @@ from glie.evaluation.baselines import (
     token_pooling,
 )
 from glie.identity import EncoderId
-from glie.kernels.quantize import BFLOAT16, row_bytes
 from glie.pages import Pages
 
 
@@ -42,20 +41,15 @@ class Method(NamedTuple):
     size: Callable[[Codes], int] | None = None  # bytes of the codes; None: as in an index
 
 
-def vector_bytes(dim: int) -> int:
-    """Bytes of a vector in an index: bfloat16, its norm and its count."""
-    return row_bytes(dim, BFLOAT16) + 4
-
-
 def glie_free(pages: Pages, k: int, seed: int = 0) -> Codes:
     """Normalised k-means."""
-    return Codec(config=CodecConfig(k=k, seed=seed)).compress(pages)
+    return Codec(k).with_seed(seed).compress(pages)
 
 
 def quantised(pages: Pages, bytes_per_page: int, seed: int = 0) -> Codes:
     """Normalised k-means at 2 bits a number: more vectors in the same bytes."""
-    k = min(MAX_K, bytes_per_page // (row_bytes(pages.dim, "int2") + 1))  # each with its count
-    return Codec(config=CodecConfig(k=k, dtype="int2", seed=seed)).compress(pages)
+    k = min(MAX_K, bytes_per_page // vector_bytes(pages.dim, "int2"))
+    return Codec(k, dtype="int2").with_seed(seed).compress(pages)
 
 
 FREE = (
@@ -104,20 +98,14 @@ FREE = (
 )
 
 
-def seeded(codec: Codec, seed: int) -> Codec:
-    """The same codec with another seed for its clusters."""
-    config = dataclasses.replace(codec.config, seed=seed)
-    return Codec(config=config, fitted=codec.fitted, cascade=codec.cascade, codebook=codec.codebook)
-
-
 def fitted(codec: Codec) -> tuple[Method, Method]:
     """The two methods of a fitted codec: one stage, and with the shortlist regenerated."""
 
     def one_stage(pages: Pages, k: int, seed: int) -> Codes:
-        return seeded(codec.single_stage.at(k), seed).compress(pages)
+        return codec.single_stage.at(k).with_seed(seed).compress(pages)
 
     def two_stages(pages: Pages, k: int, seed: int) -> Codes:
-        return seeded(codec.at(k), seed).compress(pages)
+        return codec.at(k).with_seed(seed).compress(pages)
 
     stage1, full = LEARNED["glie-stage1"], LEARNED["glie"]
     return (

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from glie.codec.budget import vector_bytes
 from glie.codec.codec import Codec
 from glie.codec.config import CodecConfig
 from glie.codec.readout.codebook import Codebook
@@ -20,7 +21,6 @@ from glie.evaluation.methods import (
     PLAID,
     SHIPPED,
     has_codewords_for,
-    vector_bytes,
 )
 from glie.evaluation.store import filename
 from glie.measures import each_measure

@@ -139,7 +139,7 @@ class Store:
                 self.codecs[name] = Codec.load(folder)
                 return self.codecs[name]
             codec = make()
-            if codec.fitted is not None and codec.fitted.notes["interrupted"]:
+            if codec.notes.get("interrupted"):
                 raise KeyboardInterrupt  # do not store or measure an interrupted fit
             if folder is not None:
                 folder.parent.mkdir(parents=True, exist_ok=True)

@@ -228,7 +228,7 @@ class Index:
     def merge(self, other: Index, *, replacing: Iterable[str] = ()) -> None:
         """Take over the pages of an index with the same codec as they are stored, all in one
         commit, in which the ids in `replacing` are deleted."""
-        if not self.codec.frozen.same_as(other.codec.frozen) or self.encoder != other.encoder:
+        if not self.codec.same_codes_as(other.codec) or self.encoder != other.encoder:
             raise InputError(
                 f"{other.path}: made with another codec or encoder than {self.path}; indexes that "
                 "are merged share both"

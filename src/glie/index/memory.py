@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from glie.codec.codec import SHORTLIST
 from glie.codec.codes import Codes
+from glie.codec.readout.base import SHORTLIST
 from glie.index.segment import StoredCodes
 from glie.kernels.maxsim import maxsim
 from glie.kernels.top_k import top_k

@@ -40,7 +40,7 @@ class PageCache:
         if not codec.regenerates:
             return None
         # looking codewords up costs no more than a look into the cache
-        return cls(codec.regenerate, 0 if codec.decoder is None else MOST_BYTES)
+        return cls(codec.regenerate, MOST_BYTES if codec.worth_caching else 0)
 
     def pages(self, codes: Codes) -> Reconstructed:
         """The pages of these codes, in their order."""

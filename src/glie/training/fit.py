@@ -11,6 +11,7 @@ import numpy as np
 
 from glie.codec.codec import Codec
 from glie.codec.config import CodecConfig
+from glie.codec.readout.generative import Generative
 from glie.errors import InputError, MissingExtraError
 from glie.identity import EncoderId, Identified
 from glie.pages import Pages
@@ -72,7 +73,7 @@ def fit(
         "code_step_seconds": round(fitter.code_stepping / max(fitter.code_steps_done, 1), 4),
         "seconds": round(time.perf_counter() - began, 1),
     }
-    return Codec(config=config, fitted=dataclasses.replace(fitted, notes=notes))
+    return Codec.from_config(config, Generative(dataclasses.replace(fitted, notes=notes)))
 
 
 def check_ready() -> None:

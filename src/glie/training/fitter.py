@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from glie.codec.codec import Codec
 from glie.codec.codes import Codes
-from glie.codec.config import CodecConfig
 from glie.codec.readout.decoder import Decoder, new_decoder
 from glie.codec.readout.generative import FitScores, Fitted
 from glie.codec.readout.refiner import Refiner, new_refiner, with_strength
@@ -207,7 +206,7 @@ class Fitter:
         if recipe.vary:
             pages = varied(pages, self.rng)
             seed = int(self.rng.integers(2**31))
-            codes = {k: Codec(config=CodecConfig(k=k, seed=seed)).compress(pages) for k in codes}
+            codes = {k: Codec(k).with_seed(seed).compress(pages) for k in codes}
         made, owners = pseudo_queries(pages, self.owners, len(self.owners), self.rng)
         queries, answers = Queries([*self.queries, *made]), [*self.answers, *owners]
         negatives = {

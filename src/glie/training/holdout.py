@@ -8,10 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from glie.codec.codec import refined
 from glie.codec.codes import Codes
 from glie.codec.readout.decoder import Decoder, Unrolled, regenerated, with_steps
-from glie.codec.readout.refiner import Refiner
+from glie.codec.readout.refiner import Refiner, refined
 from glie.index.memory import search_codes
 from glie.measures import DEPTH, each_measure
 from glie.pages import Pages, Queries

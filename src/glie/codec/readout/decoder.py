@@ -159,17 +159,14 @@ class Unrolled:
         return table
 
 
-def regenerated(unrolled: Unrolled | None, codes: Codes) -> Pages:
-    """All vectors of every page; none depends on another page.
-
-    Without a decoder a cluster's vectors are all its stored one.
-    """
+def regenerated(unrolled: Unrolled, codes: Codes) -> Pages:
+    """All vectors of every page; none depends on another page."""
     counts = codes.counts.astype(np.int64)
     offsets = np.concatenate([[0], np.cumsum(counts.sum(axis=1))])
     used = counts > 0
     sizes, anchors = counts[used], codes.vectors[used]
-    if unrolled is None or not len(sizes):
-        return Pages.packed(np.repeat(anchors, sizes, axis=0), offsets, codes.ids)
+    if not len(sizes):
+        return Pages.packed(np.empty((0, codes.dim), np.float32), offsets, codes.ids)
     # what was stored in 16 bits is a little off the sphere; children are not
     unit = anchors / np.sqrt(dot(anchors, anchors))
     norms = codes.norms[used].astype(np.float32)

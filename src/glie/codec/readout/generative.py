@@ -1,27 +1,39 @@
-"""What fitting leaves: the networks, and at which budgets they earned their place."""
+"""The generative read-out, the paper's: a refiner moves the anchors, a decoder regenerates all N.
+
+`Fitted` is what `glie.fit` leaves. `Generative` is that for one k: a fit measures at some k whether
+refining and regenerating help, and a codec does what helped at the k nearest to its own.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from glie.codec.budget import reduced
+from glie.codec.codes import Codes, stored_as
 from glie.codec.config import CodecConfig
-from glie.codec.readout.decoder import FEATURES, Decoder
-from glie.codec.readout.refiner import HEADS, Refiner
+from glie.codec.readout.base import SHORTLIST, Readout, repeated
+from glie.codec.readout.decoder import FEATURES, Decoder, Unrolled, regenerated, with_steps
+from glie.codec.readout.refiner import HEADS, Refiner, refined
 from glie.errors import InputError
 from glie.identity import EncoderId
+from glie.pages import Pages
+from glie.storage import digest
 
 Weights = dict[str, npt.NDArray[np.float16]]
+
+WEIGHTS = "model.safetensors"
 
 
 @dataclasses.dataclass(frozen=True)
 class FitScores:
-    """nDCG@5 on the questions held out, at one k."""
+    """nDCG@5 on the held-out questions, at one k."""
 
     k: int
     free: float  # normalised k-means
@@ -47,10 +59,10 @@ class FitScores:
 
 @dataclasses.dataclass(frozen=True)
 class Fitted:
-    """The refiner and the decoder of the best cascade, the refiner of the best single stage, and
-    what they were fitted on and measured.
+    """The weights of a fit, its scores and its notes.
 
-    Weights are float32 arrays whose values fit in float16, in which they are saved.
+    `refiner` and `decoder` are those of the best cascade, `single_stage` is the refiner of the best
+    single stage. Weights are float32 arrays whose values fit in float16, in which they are saved.
     """
 
     refiner: Refiner
@@ -73,7 +85,7 @@ class Fitted:
         return int(self.refiner.query.shape[0])
 
     def budget(self, k: int) -> FitScores:
-        """The measured budget nearest to k, by ratio."""
+        """The scores at the measured k nearest to this one, by ratio."""
         return min(self.budgets, key=lambda budget: (abs(math.log(budget.k / k)), budget.k))
 
     def tensors(self) -> Weights:
@@ -133,6 +145,140 @@ class Fitted:
             for name, array, shape in zip(part._fields, part, shapes, strict=True):
                 if array.shape != shape or not dim or not inner or inner % HEADS:
                     raise InputError(f"weights {name}: unexpected shape {array.shape}")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Generative:
+    """The networks of a fit at one k. `cascade=False`: those for search in a single stage."""
+
+    fitted: Fitted
+    cascade: bool = True
+    k: int = CodecConfig.k
+
+    ready = True
+    keeps_residual = False
+    shortlist = SHORTLIST
+
+    @property
+    def label(self) -> str:
+        return f"fitted{'' if self.cascade else ', single stage'} for D={self.dim}"
+
+    @property
+    def dim(self) -> int:
+        return self.fitted.dim
+
+    @property
+    def encoder(self) -> EncoderId | None:
+        return self.fitted.encoder
+
+    @property
+    def notes(self) -> Mapping[str, Any]:
+        return self.fitted.notes
+
+    @property
+    def measured(self) -> FitScores:
+        """The scores that decide what is used."""
+        return self.fitted.budget(self.k)
+
+    @property
+    def refiner(self) -> Refiner | None:
+        """What moves the anchors; None where normalised k-means scored as well."""
+        if self.cascade:
+            return self.fitted.refiner if self.measured.cascade_pays else None
+        return self.fitted.single_stage if self.measured.single_stage_pays else None
+
+    @functools.cached_property
+    def decoder(self) -> Decoder | None:
+        """What regenerates a page; None where that did not raise the score."""
+        scores = self.measured
+        if not self.cascade or not scores.cascade_pays or not scores.step:
+            return None
+        return with_steps(self.fitted.decoder, scores.step)
+
+    @property
+    def regenerates(self) -> bool:
+        return self.decoder is not None
+
+    @property
+    def worth_caching(self) -> bool:
+        return self.regenerates
+
+    @property
+    def exact(self) -> bool:
+        return self.regenerates  # the decoder reads norms and counts
+
+    @property
+    def single_stage(self) -> Readout:
+        return dataclasses.replace(self, cascade=False)
+
+    def at(self, config: CodecConfig) -> Readout:
+        if config.codewords or config.adapt:
+            raise TypeError("codewords, adapt: a codec has a codebook or was fitted, not both")
+        return dataclasses.replace(self, k=config.k)
+
+    def fits(self, pages: Pages) -> bool:
+        return pages.dim == self.dim
+
+    def extra_bytes(self, config: CodecConfig) -> int:
+        return 0
+
+    def code(self, pages: Pages, free: Codes, dtype: str) -> Codes:
+        codes = free if self.refiner is None else refined(self.refiner, free, pages)
+        return stored_as(codes, dtype, exact=self.exact)
+
+    def regenerate(self, codes: Codes) -> Pages:
+        """All N vectors of a page, cluster by cluster, the stored vector of each first."""
+        return repeated(codes) if self._unrolled is None else regenerated(self._unrolled, codes)
+
+    @functools.cached_property
+    def _unrolled(self) -> Unrolled | None:
+        return None if self.decoder is None else Unrolled(self.decoder)
+
+    def smaller(self, config: CodecConfig, bytes_per_page: int, dim: int) -> CodecConfig:
+        return reduced(config, bytes_per_page, dim, exact=self.exact)
+
+    def shrunk(self, codes: Codes, anchors: Codes) -> Codes:
+        return anchors
+
+    def settings(self) -> dict[str, Any]:
+        return {}
+
+    def to_files(self) -> tuple[dict[str, Any], dict[str, bytes]]:
+        from safetensors.numpy import save
+
+        weights = save(self.fitted.tensors())
+        settings = {
+            "dim": self.dim,
+            "weights": digest(weights),
+            "cascade": self.cascade,
+            "encoder": None if self.encoder is None else self.encoder.to_dict(),
+            "budgets": [vars(scores) for scores in self.fitted.budgets],
+            "notes": self.notes,
+        }
+        return settings, {WEIGHTS: weights}
+
+    @classmethod
+    def from_files(cls, settings: dict[str, Any], files: Mapping[str, bytes], place: str) -> Self:
+        from safetensors import SafetensorError
+        from safetensors.numpy import load
+
+        dim, cascade = settings.pop("dim"), settings.pop("cascade")
+        named = settings.pop("weights", None)  # the first codecs did not name them
+        rest = {
+            "budgets": tuple(FitScores(**scores) for scores in settings.pop("budgets")),
+            "encoder": EncoderId.of(settings.pop("encoder")),
+            "notes": settings.pop("notes"),
+        }
+        if named is not None and named != digest(files[WEIGHTS]):
+            raise InputError(f"{WEIGHTS} is not the file that config.json names")
+        try:
+            tensors = load(files[WEIGHTS])
+        except SafetensorError as error:
+            raise InputError(f"{WEIGHTS}: {error}") from None
+        fitted = Fitted.from_tensors(tensors, **rest)
+        if fitted.dim != dim or not fitted.budgets or type(cascade) is not bool:
+            raise InputError(f"config.json does not describe {WEIGHTS}")
+        return cls(fitted, cascade)
 
 
 def _halved(array: npt.NDArray[Any]) -> npt.NDArray[np.float32]:

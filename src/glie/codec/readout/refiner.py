@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from glie.codec.codes import Codes
 from glie.codec.readout.arrays import Array, dot, library, softmax
+from glie.pages import Pages
 
 HEADS = 4
 NEARNESS = 3.0  # how sharply a fresh head prefers vectors near the anchor to others
@@ -70,6 +72,15 @@ def refine(weights: Refiner, anchors: Array, vectors: Array, real: Array | None 
     values = read.reshape(*batch, HEADS, k, dim) @ heads(weights.value)
     values = values.swapaxes(-2, -3).reshape(*batch, k, HEADS * width)
     return normalised_sum(anchors, values @ weights.output + weights.output_bias)
+
+
+def refined(weights: Refiner, codes: Codes, pages: Pages) -> Codes:
+    """Codes whose anchors were refined, one page at a time: no page depends on another."""
+    vectors = np.zeros_like(codes.vectors)
+    for page, rows in enumerate(pages):
+        used = int(np.count_nonzero(codes.counts[page]))
+        vectors[page, :used] = refine(weights, codes.vectors[page, :used], rows)
+    return Codes(vectors, codes.norms, codes.counts, codes.ids)
 
 
 def with_strength(weights: Refiner, share: float) -> Refiner:

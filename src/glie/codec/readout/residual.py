@@ -1,37 +1,136 @@
-"""Evidence: a set of codewords a page, which say where its vectors are around its anchors.
+"""The residual read-out: a set of codewords a page says where its vectors lie around its anchors.
 
-A pair is anchor * K + codeword and stands for the unit vector of anchor_share * anchor +
-codeword_share * codeword. A page keeps the pairs that its vectors need most, at most so many. Pages of
-any length keep as many: a set that grew with the page would give long pages more chances to score
-by accident.
+A pair (anchor, codeword) stands for the unit vector of anchor_share * anchor + codeword_share *
+codeword. A page keeps the pairs its vectors need most. Pages of any length keep at most the same
+number: a set that grew with the page would give long pages more chances to score by accident.
 """
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Self
+
 import numpy as np
 import numpy.typing as npt
 
-from glie.codec.codes import Blobs, Codes
+from glie.codec.adapt import fits
+from glie.codec.budget import config_for
+from glie.codec.codes import Blobs, Codes, stored_as
+from glie.codec.config import CodecConfig, CodecVersionError
+from glie.codec.readout.base import AnchorsOnly, Readout, repeated
 from glie.codec.readout.codebook import Codebook, residuals
-from glie.errors import CorruptIndexError
-from glie.kernels.residual import (
-    most_bytes,
-    most_needed,
-    pack_set,
-    reconstruct,
-    unpack_sets,
-)
+from glie.codec.readout.pairs import most_residual_bytes, read_pairs, residual_blob
+from glie.errors import InputError
+from glie.identity import EncoderId
+from glie.kernels.residual import layers, most_needed, reconstruct
 from glie.pages import Pages
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
+RESIDUAL_SHORTLIST = 200  # pages reconstructed a query: adding codewords is cheap
+CODEBOOK = "codebook.safetensors"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Residual:
+    """Codewords of a codebook around the anchors, at most `codewords` a page."""
+
+    codebook: Codebook
+    codewords: int = 0
+
+    regenerates = True
+    shortlist = RESIDUAL_SHORTLIST
+    worth_caching = False  # reconstructing a page costs no more than keeping it
+    exact = False
+    ready = True
+    keeps_residual = True
+
+    @property
+    def label(self) -> str:
+        return f"{self.codewords} of {len(self.codebook):,} codewords"
+
+    @property
+    def dim(self) -> int:
+        return self.codebook.dim
+
+    @property
+    def encoder(self) -> EncoderId | None:
+        return self.codebook.encoder
+
+    @property
+    def notes(self) -> Mapping[str, Any]:
+        return self.codebook.notes
+
+    @property
+    def single_stage(self) -> Readout:
+        """The anchors alone: codewords only serve to reconstruct a shortlist."""
+        return AnchorsOnly()
+
+    def at(self, config: CodecConfig) -> Readout:
+        return dataclasses.replace(self, codewords=config.codewords)
+
+    def fits(self, pages: Pages) -> bool:
+        return fits(self.codebook, pages)
+
+    def extra_bytes(self, config: CodecConfig) -> int:
+        return 2 + most_residual_bytes(config.k, len(self.codebook), config.codewords)
+
+    def code(self, pages: Pages, free: Codes, dtype: str) -> Codes:
+        codes = stored_as(free, dtype, exact=self.exact)
+        residual = residual_codes(pages, codes, self.codebook, self.codewords)
+        return dataclasses.replace(codes, residual=residual)
+
+    def regenerate(self, codes: Codes) -> Pages:
+        """The anchors of every page, then the vectors of its pairs."""
+        return repeated(codes) if codes.residual is None else reconstructed(codes, self.codebook)
+
+    def smaller(self, config: CodecConfig, bytes_per_page: int, dim: int) -> CodecConfig:
+        return config_for(bytes_per_page, self.dim, len(self.codebook))
+
+    def shrunk(self, codes: Codes, anchors: Codes) -> Codes:
+        """Where the anchors stay, the most needed codewords stay. Where they were merged, codewords
+        are found anew around the merged ones."""
+        if anchors.k == codes.k:
+            residual = _cut(codes, self.codebook, self.codewords)
+        else:
+            stored = reconstructed(codes, self.codebook)
+            need = _need(codes, stored)
+            residual = residual_codes(stored, anchors, self.codebook, self.codewords, need)
+        return dataclasses.replace(anchors, residual=residual)
+
+    def settings(self) -> dict[str, Any]:
+        return {"codebook": self.codebook.digest}
+
+    def to_files(self) -> tuple[dict[str, Any], dict[str, bytes]]:
+        """The codebook, unless it comes with glie."""
+        if self.codebook.digest == Codebook.shipped().digest:
+            return {}, {}
+        return {}, {CODEBOOK: self.codebook.to_bytes()}
+
+    @classmethod
+    def from_files(cls, settings: dict[str, Any], files: Mapping[str, bytes], place: str) -> Self:
+        named = settings.pop("codebook")
+        if CODEBOOK in files:
+            book = Codebook.from_bytes(files[CODEBOOK], f"{place}, {CODEBOOK}")
+        else:
+            book = Codebook.shipped()
+            if named != book.digest:
+                raise CodecVersionError(
+                    f"it needs the codebook {named}, and this version of glie comes with "
+                    f"{book.digest}; index the documents again, or use the version that wrote it"
+                )
+        if book.digest != named:
+            raise InputError(f"{CODEBOOK} is not the file that config.json names")
+        return cls(book)
+
 
 def residual_codes(
     pages: Pages, codes: Codes, book: Codebook, pairs: int, weights: Floats | None = None
 ) -> Blobs:
-    """The residual of every page: at most `pairs` pairs. `weights`: how much each vector of the
-    pages counts, if not all alike."""
+    """The residual of every page: at most `pairs` pairs. `weights` says how much each vector of the
+    pages counts; by default all count alike."""
     weights = np.ones(len(pages.vectors), np.float32) if weights is None else weights
     rest, slots = residuals(pages, codes, book.anchor_share)
     found = slots * len(book) + book.nearest(rest)
@@ -55,50 +154,43 @@ def _blob(
     return residual_blob(distinct[chosen], len(anchors) * len(book))
 
 
-def residual_blob(pairs: Ints, universe: int) -> bytes:
-    """A page's residual: its pairs, the most needed first."""
-    return _count_bytes(len(pairs)) + pack_set(pairs, universe).tobytes()
-
-
-def read_residual_codes(codes: Codes, book: Codebook) -> tuple[Ints, Ints]:
-    """The pairs of all pages, end to end, and where those of each begin (P + 1,); raises
-    CorruptIndexError unless the residual is that of `residual_codes`."""
-    blobs = codes.residual
-    assert blobs is not None
-    counts, heads = _counts(blobs)
-    used = np.count_nonzero(codes.counts, axis=1)
-    pairs, bounds, taken = unpack_sets(
-        blobs.data, blobs.offsets[:-1] + heads, blobs.offsets[1:], counts, used * len(book)
-    )
-    if (taken < 0).any() or (heads + taken != blobs.lengths).any():
-        raise CorruptIndexError(
-            "the residual of a page is not a set of codewords; verify the index"
-        )
-    return pairs, bounds
-
-
 def reconstructed(codes: Codes, book: Codebook) -> Pages:
-    """The set that is scored: the anchors of every page, then the vectors of its pairs."""
+    """The vectors that a page is scored by: its anchors, then the vectors of its pairs."""
     used = np.count_nonzero(codes.counts, axis=1)
-    members = read_residual_codes(codes, book)
-    vectors, offsets = reconstruct(codes.vectors, used, book.codewords, book.shares, *members)
+    pairs, bounds = read_pairs(codes, len(book))
+    vectors, offsets = reconstruct(codes.vectors, used, book.codewords, book.shares, pairs, bounds)
     return Pages.packed(vectors, offsets, codes.ids)
 
 
-def _counts(blobs: Blobs) -> tuple[Ints, Ints]:
-    """How many pairs each blob holds, and how many bytes say so."""
-    if (blobs.lengths < 1).any():
-        raise CorruptIndexError("a page has no residual; verify the index")
-    first = blobs.data[blobs.offsets[:-1]].astype(np.int64)
-    long = first >= 0x80
-    second = np.append(blobs.data, 0)[blobs.offsets[:-1] + 1].astype(np.int64)
-    return np.where(long, (first & 0x7F) << 8 | second, first), 1 + long.astype(np.int64)
+def _need(codes: Codes, stored: Pages) -> Floats:
+    """How much each reconstructed vector counts. Pairs come in layers (`kernels.residual.layers`);
+    each layer counts half as much as the one before, the first as much as the anchors."""
+    need = np.ones(len(stored.vectors), np.float32)
+    used = np.count_nonzero(codes.counts, axis=1)
+    for start, end in zip(stored.offsets[:-1] + used, stored.offsets[1:], strict=True):
+        for place, (first, last) in enumerate(layers(end - start)):
+            need[start + first : start + last] = 0.5**place
+    return need
 
 
-def most_residual_bytes(k: int, codewords: int, pairs: int) -> int:
-    """The bytes that a page's residual takes at worst."""
-    return len(_count_bytes(pairs)) + most_bytes(pairs, k * codewords)
+def _cut(codes: Codes, book: Codebook, codewords: int) -> Blobs:
+    """The residual of the same anchors with fewer codewords."""
+    pairs, bounds = read_pairs(codes, len(book))
+    blobs = []
+    for page, rows in enumerate(reconstructed(codes, book)):
+        mine = pairs[bounds[page] : bounds[page + 1]]
+        used = len(rows) - len(mine)
+        kept = _kept(rows, used, codewords)
+        blobs.append(residual_blob(mine[kept], used * len(book)))
+    return Blobs.of(blobs)
 
 
-def _count_bytes(count: int) -> bytes:
-    return bytes([count]) if count < 0x80 else bytes([0x80 | count >> 8, count & 0xFF])
+def _kept(rows: Floats, used: int, codewords: int) -> Ints:
+    """The places of the codewords that stay: the first layers whole and, of the layer that is cut,
+    those that the page's reconstructed vectors need most."""
+    count = len(rows) - used
+    if count <= codewords:
+        return np.arange(count)
+    whole, last = next(layer for layer in layers(count) if layer[1] > codewords)
+    order = most_needed(rows @ rows[: used + last].T, used + whole) - used
+    return np.concatenate([np.arange(whole), np.sort(order[: codewords - whole])])

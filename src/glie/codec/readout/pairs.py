@@ -1,0 +1,59 @@
+"""A page's residual as bytes: a set of pairs (anchor, codeword), the most needed first.
+
+A pair is numbered anchor * K + codeword, for K codewords. The bytes are the number of pairs (one
+byte below 128, else two) and then the packed set (`kernels.residual.pack_set`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from glie.codec.codes import Blobs, Codes
+from glie.errors import CorruptIndexError
+from glie.kernels.residual import most_bytes, pack_set, unpack_sets
+
+Ints = npt.NDArray[np.int64]
+
+
+def residual_blob(pairs: Ints, universe: int) -> bytes:
+    """The bytes of a page's pairs, numbers below `universe`."""
+    return _count_bytes(len(pairs)) + pack_set(pairs, universe).tobytes()
+
+
+def read_pairs(codes: Codes, codewords: int) -> tuple[Ints, Ints]:
+    """The pairs of all pages end to end, and the bounds of each page (P + 1,).
+
+    Raises CorruptIndexError where the bytes are not those of `residual_blob`.
+    """
+    blobs = codes.residual
+    assert blobs is not None
+    counts, heads = _counts(blobs)
+    used = np.count_nonzero(codes.counts, axis=1)
+    pairs, bounds, taken = unpack_sets(
+        blobs.data, blobs.offsets[:-1] + heads, blobs.offsets[1:], counts, used * codewords
+    )
+    if (taken < 0).any() or (heads + taken != blobs.lengths).any():
+        raise CorruptIndexError(
+            "the residual of a page is not a set of codewords; verify the index"
+        )
+    return pairs, bounds
+
+
+def most_residual_bytes(k: int, codewords: int, pairs: int) -> int:
+    """The most bytes that `pairs` pairs of k anchors and a codebook of `codewords` take."""
+    return len(_count_bytes(pairs)) + most_bytes(pairs, k * codewords)
+
+
+def _counts(blobs: Blobs) -> tuple[Ints, Ints]:
+    """The number of pairs of each page, and how many bytes it takes."""
+    if (blobs.lengths < 1).any():
+        raise CorruptIndexError("a page has no residual; verify the index")
+    first = blobs.data[blobs.offsets[:-1]].astype(np.int64)
+    long = first >= 0x80
+    second = np.append(blobs.data, 0)[blobs.offsets[:-1] + 1].astype(np.int64)
+    return np.where(long, (first & 0x7F) << 8 | second, first), 1 + long.astype(np.int64)
+
+
+def _count_bytes(count: int) -> bytes:
+    return bytes([count]) if count < 0x80 else bytes([0x80 | count >> 8, count & 0xFF])
