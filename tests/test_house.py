@@ -39,7 +39,7 @@ ROOMS: dict[str, str] = {
     "planning": "errors renamed progress kernels pages identity codec index",
     "encoders": "errors kernels pages documents",
     "ingest": "errors progress pages identity documents codec index encoders",
-    "retriever": "errors identity search index encoders ingest",
+    "retriever": "errors identity documents search index encoders",
     "training": "errors progress kernels pages measures identity codec index",
     "glie": "errors pages geometry codec search index engines planning training",
     "evaluation": (
@@ -47,7 +47,7 @@ ROOMS: dict[str, str] = {
         "codec search index encoders training"
     ),
     "integrations": (
-        "errors wording storage pages documents codec search index encoders ingest retriever glie"
+        "errors wording storage pages documents codec search index encoders retriever glie"
     ),
     "indexing": "errors identity codec index encoders ingest retriever",
     "distributed": (

@@ -13,8 +13,9 @@ from reportlab.pdfgen import canvas
 import glie
 import glie.index.adding as adding_module
 import glie.ingest as ingest_module
+from glie.documents.known import pages_of
 from glie.encoders.base import Floats
-from glie.ingest import IngestProgress, ingest, pages_of
+from glie.ingest import IngestProgress, ingest
 from tests.documents.test_documents import bad_files, make_pdf, picture
 
 
@@ -226,7 +227,7 @@ def test_a_name_that_means_two_documents(
     make_pdf(tmp_path / "docs" / "sub" / "a.pdf", ["inner"])
     ingest(empty, WordEncoder(), [tmp_path / "docs"])
     monkeypatch.chdir(tmp_path / "docs" / "sub")
-    with pytest.raises(glie.IdError, match="means two documents"):
+    with pytest.raises(glie.IdError, match="stands for two documents"):
         pages_of(empty, ["a.pdf"])
     assert pages_of(empty, [str(tmp_path / "docs" / "a.pdf")]) == ["a.pdf#1"]
 

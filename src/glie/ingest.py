@@ -1,4 +1,4 @@
-"""A folder of documents into an index: only what changed, and a report of what went wrong."""
+"""Documents into an index: read, encode and add what is new or has changed."""
 
 from __future__ import annotations
 
@@ -17,23 +17,28 @@ from glie.documents import (
     read_document,
     small_picture,
 )
+from glie.documents.known import (
+    KnownDocument,
+    gone_documents,
+    known_documents,
+    named_apart,
+)
 from glie.documents.original import file_digest
 from glie.encoders.base import Encoder, reads
 from glie.errors import (
     DocumentError,
-    IdError,
     InputError,
     MissingExtraError,
     VectorError,
 )
-from glie.identity import EncodedPages, check_encoder
+from glie.identity import check_encoder
 from glie.index.adding import FIRST_PAGES, Batch
 from glie.index.index import Index
 from glie.pages import Pages
 from glie.progress import Progress, ignore
 
-PAGES_PER_COMMIT = 64  # an interruption loses about so many pages of work, or one document
-PAGES_PER_ENCODE = 16  # few enough that progress moves
+PAGES_PER_COMMIT = 64  # an interruption loses about this many pages, or one document
+PAGES_PER_ENCODE = 16  # small enough that progress moves
 
 
 @dataclasses.dataclass
@@ -45,37 +50,27 @@ class Report:
     documents_unchanged: int = 0
     pages_added: int = 0
     pages_by_ocr: int = 0
-    documents_gone: list[str] = dataclasses.field(default_factory=list)  # their files are
+    documents_gone: list[str] = dataclasses.field(default_factory=list)  # their files are gone
     pages_without_text: list[str] = dataclasses.field(default_factory=list)
     problems: list[str] = dataclasses.field(default_factory=list)
 
 
 class Stored(NamedTuple):
-    """What became of some documents."""
+    """What `store_documents` did."""
 
     report: Report
-    names: list[str]  # of those that were new or had changed
-    read: int  # how many there was time for
+    names: list[str]  # of documents that were new or had changed
+    read: int  # documents read; fewer than given if it stopped after the first commit
 
 
 @dataclasses.dataclass
 class _Ready:
-    """A document that has been read and waits to be encoded."""
+    """A document that is read and waits to be encoded."""
 
     digest: str
-    missing: int
+    missing: int  # pages that could not be read
     pages: list[DocumentPage]
-    replaces: list[str]
-
-
-@dataclasses.dataclass
-class KnownDocument:
-    """A document that the index holds."""
-
-    path: str
-    digest: str
-    missing: int  # pages that could not be read when it was indexed, but might be now
-    ids: list[str]
+    replaces: list[str]  # page ids
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,7 +109,7 @@ OnIngestProgress = Callable[[IngestProgress], None]
 
 
 class Reading(NamedTuple):
-    """How documents are to be read."""
+    """How to read documents."""
 
     keep_images: bool = False
     ocr: bool = True
@@ -122,7 +117,7 @@ class Reading(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class _Settings:
-    """How documents are to be read, and for which index."""
+    """How to read documents, and for which index."""
 
     index: Index
     reads: Literal["text", "image"]
@@ -130,12 +125,12 @@ class _Settings:
     keep_images: bool
 
     def wants_images(self, known: KnownDocument) -> bool:
-        """Whether pictures are asked for that an earlier run did not keep."""
+        """Whether to read a document again because an earlier run kept no pictures."""
         return self.keep_images and lacks_images(self.index, known)
 
 
 def lacks_images(index: Index, known: KnownDocument) -> bool:
-    """Whether pictures of its pages might be kept, and are not."""
+    """Whether a document has pictures and the index keeps none of them."""
     pictured = Path(known.path).suffix.lower() not in TEXT
     return pictured and known.ids[0] in index and index.image(known.ids[0]) is None
 
@@ -149,8 +144,8 @@ def ingest(
     ocr: bool = True,
     progress: OnIngestProgress = ignore,
 ) -> Report:
-    """Read, encode and add the documents that are new or have changed, a few hundred pages a
-    commit. A file that cannot be read is reported, and the rest is indexed."""
+    """Read, encode and add the documents that are new or have changed, 64 pages a commit. A file
+    that cannot be read is reported, and the rest is indexed."""
     check_encoder(index, encoder)
     paths = list(paths)
     with index.writing():
@@ -172,11 +167,11 @@ def store_documents(
     *,
     once: bool = False,
 ) -> Stored:
-    """Read, encode and add those of these documents that are not known as they are; `once` stops
-    after the first commit."""
-    report, looked_at = Report(), reads(encoder)
-    ocr = reading.ocr and looked_at == "text"
-    settings = _Settings(index, looked_at, ocr, reading.keep_images)
+    """Read, encode and add the documents that are not `known` or have changed. `once` stops after
+    the first commit."""
+    report, kind = Report(), reads(encoder)
+    ocr = reading.ocr and kind == "text"
+    settings = _Settings(index, kind, ocr, reading.keep_images)
     waiting: list[_Ready] = []
     names: list[str] = []
     read = pages_read = 0
@@ -198,8 +193,8 @@ def store_documents(
 
 
 def _pages_per_commit(index: Index) -> int:
-    """So many, and of the first as many as a codebook is made of, if one will be, and one more,
-    which says that there are more."""
+    """64. If the codec will be adapted to the first pages, the first commit holds as many as that
+    takes, and one more, so that the index sees that there are more."""
     codec, encoder = index.codec, index.encoder
     if not codec.adapts or index.dim is not None:
         return PAGES_PER_COMMIT
@@ -209,7 +204,7 @@ def _pages_per_commit(index: Index) -> int:
 
 
 def found_documents(paths: Sequence[str | os.PathLike[str]]) -> list[FoundDocument]:
-    """The documents among the paths and below the folders: at least one."""
+    """Find the documents among paths and folders; raise DocumentError if there are none."""
     found = find_documents(paths)
     if not found:
         given = ", ".join(str(path) for path in paths)
@@ -217,102 +212,15 @@ def found_documents(paths: Sequence[str | os.PathLike[str]]) -> list[FoundDocume
     return found
 
 
-def known_documents(index: EncodedPages) -> dict[str, KnownDocument]:
-    """The documents that the pages are of, by name."""
-    known: dict[str, KnownDocument] = {}
-    for page_id, metadata in index.records():
-        name = metadata.get("document")
-        if isinstance(name, str):
-            # pages added in Python may lack the rest
-            path, digest = (str(metadata.get(key, "")) for key in ("path", "digest"))
-            missing = metadata.get("missing", 0)
-            known.setdefault(name, KnownDocument(path, digest, missing, [])).ids.append(page_id)
-    return known
-
-
-def pages_of(index: Index, names: Iterable[str]) -> list[str]:
-    """The ids that names stand for: a page id, a document's name, or the path of its file."""
-    known = known_documents(index)
-    by_path = {document.path: document for document in known.values() if document.path}
-    ids: list[str] = []
-    for name in names:
-        if not name:  # as a path it would be this folder, and all below it
-            raise IdError("expected the name of a document or of a page, found ''")
-        named, at_path = known.get(name), by_path.get(str(Path(name).resolve()))
-        if named is not None and at_path is not None and named is not at_path:
-            raise IdError(
-                f"{name}: means two documents, that of this name ({named.path}) and that at this "
-                f"path ({at_path.path}); give the full path of the one to delete"
-            )
-        document = named or at_path
-        if document is not None:
-            ids.extend(document.ids)
-        elif name in index:
-            ids.append(name)
-        else:
-            folders = name.rstrip("/") + "/", str(Path(name).resolve()) + os.sep
-            inside = [
-                page_id
-                for known_name, document in known.items()
-                if known_name.startswith(folders[0]) or document.path.startswith(folders[1])
-                for page_id in document.ids
-            ]
-            if not inside:
-                raise IdError(
-                    f"{name}: neither a document nor a page in {index.path}; "
-                    "`glie info --documents` lists them"
-                )
-            ids.extend(inside)
-    return list(dict.fromkeys(ids))
-
-
-def named_apart(found: list[FoundDocument], known: dict[str, KnownDocument]) -> list[FoundDocument]:
-    """Names as they are, or as the index already has them, or with the folder above them where
-    another file in the index has the name (unless that is gone: then this is it, moved)."""
-    by_path = {document.path: name for name, document in known.items() if document.path}
-    taken = set(known) | {document.name for document in found}
-    named = []
-    for document in found:
-        name, path = document.name, document.path
-        moved = name in known and not Path(known[name].path).exists()
-        if str(path) in by_path:
-            name = by_path[str(path)]
-        elif name in known and not moved:
-            for depth in range(name.count("/") + 2, len(path.parts) + 1):
-                name = "/".join(path.parts[-depth:])
-                if name not in taken:
-                    break
-            taken.add(name)
-        named.append(FoundDocument(name, path))
-    return named
-
-
-def gone_documents(
-    paths: Sequence[str | os.PathLike[str]],
-    known: Mapping[str, KnownDocument],
-    found: Sequence[FoundDocument],
-) -> list[str]:
-    """Documents of the index whose files were below the folders given and are there no more."""
-    folders = [str(Path(path).resolve()) + os.sep for path in paths]
-    names = {document.name for document in found}
-    return [
-        name
-        for name, document in known.items()
-        if name not in names
-        and any(document.path.startswith(folder) for folder in folders)
-        and not Path(document.path).exists()
-    ]
-
-
 def _read(
     document: FoundDocument, known: KnownDocument | None, report: Report, settings: _Settings
 ) -> _Ready | None:
-    """The document's pages that the encoder can take, which are those with text unless it looks at
-    pictures; None when it is unchanged or cannot be read."""
+    """Read the pages that the encoder accepts: those with text, or all if it encodes pictures.
+    None if the document is unchanged or cannot be read."""
     if settings.reads == "image" and document.path.suffix.lower() in TEXT:
         report.problems.append(
-            f"{document.name}: a text file has no picture for the encoder to look at; make a PDF "
-            "of it, or use an encoder that reads text"
+            f"{document.name}: a text file has no picture for the encoder; make a PDF of it, "
+            "or use an encoder that reads text"
         )
         return None
     try:
@@ -342,7 +250,7 @@ def _read(
         unread = [page.id for page in pages if page.origin == "none"]
     report.pages_without_text.extend(unread)
     if known is not None and same and {page.id for page in usable} <= set(known.ids):
-        report.documents_unchanged += 1  # no more can be read than before
+        report.documents_unchanged += 1  # nothing more could be read than before
         return None
     if known is None:
         report.documents_added += bool(usable)
@@ -362,17 +270,17 @@ def _store(
     step: IngestProgress,
     progress: OnIngestProgress,
 ) -> None:
-    """Encode and add a few documents in one commit."""
+    """Encode and add documents in one commit."""
     pages = [(page, document) for document in documents for page in document.pages]
-    # a shard of an index does not hold the pages that it will replace there
+    # a shard on a cluster does not hold the pages that it replaces in the index
     replaced = [p for document in documents for p in document.replaces if p in index]
-    stored, looked_at = 0, reads(encoder)
+    stored, kind = 0, reads(encoder)
 
     def batches() -> Iterator[Batch]:
         nonlocal stored
         for at in range(0, len(pages), PAGES_PER_ENCODE):
             part = pages[at : at + PAGES_PER_ENCODE]
-            given = [(page, document, _given(page, looked_at, report)) for page, document in part]
+            given = [(page, document, _given(page, kind, report)) for page, document in part]
             given = [row for row in given if row[2] is not None]
             vectors = _encoded(encoder, given, report)
             kept = []
@@ -398,10 +306,10 @@ def _store(
         report.pages_added += stored
 
 
-def _given(page: DocumentPage, looked_at: Literal["text", "image"], report: Report) -> Any:
-    """What the encoder gets of a page; None, and a word on it, if it cannot be drawn."""
+def _given(page: DocumentPage, kind: Literal["text", "image"], report: Report) -> Any:
+    """What the encoder gets: the page, or its picture. None, and a problem, if it has none."""
     try:
-        return page if looked_at == "text" else page.image()
+        return page if kind == "text" else page.image()
     except DocumentError as error:
         _note(report, str(error))
         return None
@@ -410,8 +318,8 @@ def _given(page: DocumentPage, looked_at: Literal["text", "image"], report: Repo
 def _encoded(
     encoder: Encoder, given: Sequence[tuple[DocumentPage, _Ready, Any]], report: Report
 ) -> Sequence[Any]:
-    """The vectors of these pages. Where the encoder refuses one, such as a text of which no token
-    is left, it is None, and there is a word on it."""
+    """Encode pages. A page that the encoder refuses, such as a text without a token, is None and
+    a problem in the report."""
     try:
         return encoder.encode_pages([content for *_, content in given])
     except InputError as error:
@@ -445,5 +353,5 @@ def _picture(page: DocumentPage, report: Report) -> bytes | None:
 
 
 def _note(report: Report, problem: str) -> None:
-    if problem not in report.problems[-1:]:  # what is said of a file is said once, not for a page
+    if problem not in report.problems[-1:]:  # report a file once, not once a page
         report.problems.append(problem)

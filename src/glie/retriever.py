@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, Unpack, cast
 
+from glie.documents.known import pages_of
 from glie.encoders import Encoder, load_encoder
 from glie.errors import InputError
 from glie.identity import EncodedPages, EncoderId, check_encoder, recorded_encoder
 from glie.index.index import Index
-from glie.ingest import pages_of
 from glie.search.options import SearchKeywords
 from glie.search.results import Cost, Hits
 

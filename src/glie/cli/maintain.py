@@ -36,7 +36,7 @@ def delete(
     as_json: Json = False,
 ) -> None:
     """Delete documents or pages from an index. `glie compact` then frees their space."""
-    from glie.ingest import pages_of
+    from glie.documents.known import pages_of
 
     index = glie.Index.open(index_path)
     with index.writing():
@@ -136,7 +136,7 @@ def info(
     as_json: Json = False,
 ) -> None:
     """Show what an index holds and how large it is."""
-    from glie.ingest import known_documents
+    from glie.documents.known import known_documents
 
     index = glie.Index.open(index_path)
     facts = index.info()

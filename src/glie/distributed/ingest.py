@@ -24,6 +24,12 @@ from typing import Any
 
 from glie.codec.codec import Codec
 from glie.documents import FoundDocument
+from glie.documents.known import (
+    KnownDocument,
+    gone_documents,
+    known_documents,
+    named_apart,
+)
 from glie.encoders import load_encoder
 from glie.encoders.base import Encoder
 from glie.engines.base import Engine
@@ -42,15 +48,11 @@ from glie.index.index import Index
 from glie.indexing import CodecChoice
 from glie.ingest import (
     IngestProgress,
-    KnownDocument,
     OnIngestProgress,
     Reading,
     Report,
     found_documents,
-    gone_documents,
-    known_documents,
     lacks_images,
-    named_apart,
     store_documents,
 )
 from glie.kernels.parallel import cores

@@ -16,9 +16,9 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal, TypeAlias
 
 import glie
+from glie.documents.known import known_documents
 from glie.documents.original import ImageFile, original_picture, original_text, unchanged
 from glie.errors import DocumentError, GlieError, IdError, MissingExtraError
-from glie.ingest import known_documents
 from glie.retriever import AnyEncoder, Retriever
 from glie.wording import count, listing
 

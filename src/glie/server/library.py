@@ -25,6 +25,7 @@ from glie.documents import (
     page_text,
     read_image,
 )
+from glie.documents.known import known_documents
 from glie.documents.original import unchanged, why_no_text
 from glie.encoders import Encoder
 from glie.encoders.base import Floats, Grid, reads
@@ -32,7 +33,6 @@ from glie.errors import EncoderError, GlieError, IdError
 from glie.identity import check_encoder
 from glie.index.folder import DOCUMENTS
 from glie.index.index import Index
-from glie.ingest import known_documents
 from glie.retriever import Retriever
 from glie.server.heatmap import Places, WordHeat, heat, patch_places, span_places, word_places
 

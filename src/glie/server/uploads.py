@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from glie.documents import FoundDocument, count_pages
+from glie.documents.known import known_documents
 from glie.documents.original import file_digest
 from glie.errors import DocumentError, IndexFolderError, InputError, LockedError
 from glie.index.index import Index
-from glie.ingest import IngestProgress, ingest, known_documents
+from glie.ingest import IngestProgress, ingest
 from glie.progress import ignore
 from glie.server.library import Library
 from glie.server.names import numbered, safe_name
