@@ -1,8 +1,8 @@
-"""Documents into an index or an engine by many machines: the workers of a Ray cluster read, encode
-and compress them into shards, which are small indexes, and here these are taken in one by one.
+"""Index documents on a Ray cluster. Workers read, encode and compress documents into shards, which
+are small indexes; this process merges the shards one by one.
 
-A shard appears whole or not at all, and taking it in twice is as good as once. So a worker that
-dies is tried again, and what a run that was cut off leaves, the next one takes in.
+A shard appears complete or not at all, and merging it twice changes nothing. So a worker that dies
+is retried, and the next run merges what an interrupted run left.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ from glie.kernels.parallel import cores
 from glie.progress import ignore
 from glie.retriever import encoder_of, load_recorded
 
-DOCUMENTS_PER_SHARD = 32  # at most: the work that is lost with a worker
-SHARDS_PER_WORKER = 4  # at least, so that none is idle for long at the end
+DOCUMENTS_PER_SHARD = 32  # at most: the work that is lost if a worker dies
+SHARDS_PER_WORKER = 4  # at least, so that workers finish at about the same time
 RETRIES = 2  # of a shard whose worker died
 SHARD = re.compile(r"\d{6}")
 FIRST = "000000"
-MAKING = ".making"  # the end of the name of a shard that is not whole
+MAKING = ".making"  # suffix of a shard that is not complete
 CODEC = "codec"
 
 Load = Callable[[], Encoder]
@@ -73,7 +73,7 @@ Paths = Iterable[str | os.PathLike[str]]
 
 @dataclasses.dataclass(frozen=True)
 class _Task:
-    """What a worker knows besides the documents of its shard."""
+    """What every worker gets, besides the documents of its shard."""
 
     shards: Path
     load: Load
@@ -95,11 +95,12 @@ def ingest_on_ray(
     ocr: bool = True,
     progress: OnIngestProgress = ignore,
 ) -> Report:
-    """`ingest` by the workers of a Ray cluster: the one that this process is connected to, or that
-    the variable RAY_ADDRESS names, or one that is started here for the purpose.
+    """`ingest` on a Ray cluster: the one that this process is connected to, the one that the
+    variable RAY_ADDRESS names, or a local one that is started and stopped here.
 
-    All machines must see the documents and the folder `shards`. `workers` shards are made at once,
-    each with so many `gpus`. A worker's encoder comes from `load`; by default it has the same name.
+    All machines must see the documents and the folder `shards`. `workers` shards are made at a
+    time, each with `gpus` GPUs. A worker gets its encoder from `load`; by default it loads the same
+    name and revision.
     """
     ray = _ray()
     check_encoder(target, encoder)
@@ -115,11 +116,11 @@ def ingest_on_ray(
         if isinstance(target, Index) and keep_images:
             for document in known.values():
                 if lacks_images(target, document):
-                    document.digest = ""  # it is to be read again
+                    document.digest = ""  # read it again
         found = named_apart(found_documents(paths), known)
         waiting, done = found, 0
         if target.codec.adapts and isinstance(target, Index) and target.dim is None:
-            # the codec is made of the first pages, before others are stored with it
+            # the codec adapts to the first pages, before workers use it
             first = store_documents(target, encoder, found, known, reading, once=True)
             report, done, waiting = first.report, first.read, found[first.read :]
         if waiting:
@@ -173,8 +174,8 @@ def first_shard(
     shards: str | os.PathLike[str],
     reading: Reading,
 ) -> Codec:
-    """The codec to make a collection with: this one or, where it adapts, one that has adapted to
-    the first documents. These are left as a shard, which is taken in first."""
+    """The codec for a new collection: this one, or one adapted to the first documents. These are
+    left as a shard, which is merged first."""
     if not codec.adapts:
         return codec
     place = Path(shards).absolute() / FIRST
@@ -193,7 +194,7 @@ def _groups(
     ray: Any,
     workers: int | None,
 ) -> list[dict[str, str]]:
-    """The documents by shard, with what is known of each, as text that a worker reads."""
+    """The documents of each shard with what the target knows of them, as JSON for a worker."""
     at_once = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
     each = -(-len(found) // (SHARDS_PER_WORKER * at_once))
     each = min(max(each, 1), DOCUMENTS_PER_SHARD)
@@ -211,7 +212,7 @@ def _groups(
 def _results(
     ray: Any, task: _Task, groups: list[dict[str, str]], workers: int | None, gpus: float
 ) -> Iterator[dict[str, Any]]:
-    """What the workers say of their shards, in any order."""
+    """The workers' reports on their shards, in any order."""
     if not groups:
         return
     made = ray.data.from_items(groups, override_num_blocks=len(groups)).map_batches(
@@ -231,11 +232,11 @@ def _results(
         raise GlieError(f"Ray: {_said(error)}; what is finished is kept") from None
 
 
-_loaded: dict[str, Encoder] = {}  # in a worker: that of the run, from one shard to the next
+_loaded: dict[str, Encoder] = {}  # in a worker: the encoder of the run, kept between shards
 
 
 def _made(batch: Mapping[str, Any], task: _Task) -> dict[str, list[str]]:
-    """In a worker: the shard of some documents, written beside and renamed when it is whole."""
+    """In a worker: write a shard under a temporary name, and rename it when it is complete."""
     group = json.loads(str(batch["group"][0]))
     found = [FoundDocument(name, Path(path)) for name, path, _ in group["documents"]]
     known = {name: KnownDocument(*facts) for name, _, facts in group["documents"] if facts}
@@ -247,11 +248,11 @@ def _made(batch: Mapping[str, Any], task: _Task) -> dict[str, list[str]]:
         stored = store_documents(index, encoder, found, known, task.reading)
         pages = len(index)
         if pages:
-            with contextlib.suppress(OSError):  # another attempt was as good
+            with contextlib.suppress(OSError):  # another attempt has made it
                 making.rename(task.shards / group["shard"])
     except GlieError as error:
         return {"result": [json.dumps({"error": str(error)})]}
-    except Exception as error:  # of any encoder's own; Ray would tell its own stack instead
+    except Exception as error:  # from any encoder; Ray would show a stack trace
         said = f"a Ray worker: {_said(error)}; what is finished is kept"
         return {"result": [json.dumps({"error": said})]}
     shutil.rmtree(making, ignore_errors=True)
@@ -267,7 +268,7 @@ def _made(batch: Mapping[str, Any], task: _Task) -> dict[str, list[str]]:
 
 
 def _check_attempts(shards: Path, shard: str, found: Sequence[FoundDocument]) -> None:
-    """Ray tries again for ever; each worker that died has left what it was making."""
+    """Stop Ray from retrying for ever: each worker that died has left an incomplete shard."""
     if len(list(shards.glob(f"{shard}.*{MAKING}"))) > RETRIES:
         names = ", ".join(document.name for document in found)
         raise GlieError(
@@ -286,17 +287,17 @@ def _encoder(task: _Task) -> Encoder:
 
 
 def take_unfinished(target: Index | Collection, place: Path) -> None:
-    """Take in the shards that a run which was cut off has left."""
+    """Merge the shards that an interrupted run left."""
     for path in sorted(path for path in place.iterdir() if SHARD.fullmatch(path.name)):
         try:
             shard = Index.open(path)
-        except CorruptIndexError:  # it will be made again
+        except CorruptIndexError:  # a worker makes it again
             shutil.rmtree(path)
             continue
         same = target.codec.same_codes_as(shard.codec)
         if same and target.encoder == shard.encoder:
             _take(target, path, known_documents(shard), known_documents(target))
-        else:  # of something else that was to be made
+        else:  # of another codec or encoder
             shutil.rmtree(path)
 
 
@@ -306,7 +307,7 @@ def _take(
     names: Iterable[str],
     known: Mapping[str, KnownDocument],
 ) -> None:
-    """Take in a shard, in place of what is known of its documents, and remove it."""
+    """Merge a shard in place of the earlier pages of its documents, and delete it."""
     replaced = [page_id for name in names if name in known for page_id in known[name].ids]
     shard = Index.open(path) if path.exists() else None
     if isinstance(target, Index):
@@ -330,7 +331,7 @@ def _add(report: Report, more: Mapping[str, Any]) -> None:
 
 @contextlib.contextmanager
 def _folder(place: Path) -> Iterator[None]:
-    """A folder for shards, rid of what workers that died left; it goes when it is empty."""
+    """The folder for shards, without incomplete ones; it is removed if it ends up empty."""
     try:
         place.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -347,7 +348,7 @@ def _folder(place: Path) -> Iterator[None]:
 
 
 def _ray() -> Any:
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # or it warns of a change
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # silences a warning
     try:
         import ray
         import ray.data
@@ -358,7 +359,7 @@ def _ray() -> Any:
 
 @contextlib.contextmanager
 def _cluster(ray: Any, workers: int | None) -> Iterator[None]:
-    """A cluster to work on; one that is started here is stopped again."""
+    """A cluster to work on. One that is started here is stopped in the end."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=DeprecationWarning, module="ray")
         logging.getLogger("ray.data").setLevel(logging.ERROR)
@@ -385,7 +386,7 @@ def _cluster(ray: Any, workers: int | None) -> Iterator[None]:
 
 
 def _check_address(address: str | None) -> None:
-    """Ray itself would try for many minutes."""
+    """Fail at once if nothing listens there; Ray would try for minutes."""
     host, _, port = (address or "").removeprefix("ray://").rpartition(":")
     if host and port.isdecimal():
         socket.create_connection((host, int(port)), timeout=10).close()

@@ -1,10 +1,10 @@
-"""Encoders: from pages and questions to vectors.
+"""Encoders: pages and questions to vectors.
 
-`load_encoder()` gives the embedded one, all-MiniLM-L6-v2 as a late-interaction retriever: no hub,
-no GPU. A path, or a name on the Hugging Face Hub, gives the late-interaction model there: one that
-reads text, like ColBERT, or one that looks at pages, like ColPali and ColQwen. The path of any
-other text model, of `transformers` or in the ONNX format, gives its tokens as vectors.
-`BatchEncoder` makes an encoder of a model that is loaded already.
+`load_encoder()` loads the embedded one: all-MiniLM-L6-v2, used for late interaction, without a
+download or a GPU. A path, or a name on the Hugging Face Hub, loads a late-interaction model: one
+for text, like ColBERT, or one for pictures of pages, like ColPali and ColQwen. The path of any
+other text model (`transformers` or ONNX) gives one vector a token. `BatchEncoder` makes an encoder
+from a model that is already loaded.
 """
 
 from __future__ import annotations
@@ -38,20 +38,21 @@ def load_encoder(
     revision: str | None = None,
     device: str | None = None,
 ) -> Encoder:
-    """The encoder of that name: "minilm" (the default), "minilm-384" (the same, not reduced to
+    """Load an encoder by name: "minilm" (the default), "minilm-384" (the same at 384 instead of
     128 dimensions), the path of a folder with a model, or the name of a late-interaction model on
-    the Hugging Face Hub. "NAME@MATRIX.safetensors" is one of these, reduced by the matrix in a
-    file that tools/fit_reduction.py made.
+    the Hugging Face Hub. "NAME@MATRIX.safetensors" is one of these, reduced by a matrix from
+    tools/fit_reduction.py.
 
-    `revision` is a commit, tag or branch on the Hub, or what an index remembers of such an
-    encoder. `device` is where a late-interaction model runs: CUDA, MPS or the CPU unless told.
+    `revision` is a commit, tag or branch on the Hub, or the revision that an index records.
+    `device` is where a late-interaction model runs; the default is CUDA, MPS or the CPU, whichever
+    is there first.
     """
     wanted = EMBEDDED if name is None else os.fspath(name)
     if wanted == EMBEDDED:
         return embedded(reduced=True)
     if _is_whole(wanted):
         return _whole(wanted, revision, device)
-    # folders may have an @ in their names, so the last one that follows an encoder
+    # a folder's name may contain @, so try the last @ first
     for at in [i for i, letter in enumerate(wanted) if letter == "@"][::-1]:
         whole, path = wanted[:at], Path(wanted[at + 1 :])
         if _is_whole(whole) or (path.suffix == ".safetensors" and ON_HUB.fullmatch(whole)):
@@ -70,12 +71,12 @@ def _is_whole(name: str) -> bool:
 
 
 def _whole(name: str, revision: str | None, device: str | None) -> TextEncoder | BatchEncoder:
-    """An encoder at its own dimensions."""
+    """Load an encoder without reduction."""
     if name == WHOLE:
         return embedded(reduced=False)
     folder = Path(name)
     if not folder.is_dir():
-        commit = COMMIT.match(revision or "")  # an index's may go on with a matrix's digest
+        commit = COMMIT.match(revision or "")  # a matrix's digest may follow it
         found = Checkpoint.on_hub(name, commit[0] if commit else revision)
         return multi_vector_encoder(found, device)
     if reader_of(folder) is not None:
@@ -91,5 +92,5 @@ def _whole(name: str, revision: str | None, device: str | None) -> TextEncoder |
 
 
 def _reduced(whole: TextEncoder | BatchEncoder, path: Path) -> Encoder:
-    """An encoder whose vectors a matrix takes to fewer dimensions."""
+    """An encoder whose vectors are reduced by the matrix in a file."""
     return whole.reduced(read_reduction(path, whole.revision), f"{whole.name}@{path.resolve()}")

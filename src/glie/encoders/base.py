@@ -1,4 +1,4 @@
-"""What an encoder is: two methods, and a name that an index remembers."""
+"""Encoder: a Protocol of two methods, and the identity that an index records."""
 
 from __future__ import annotations
 
@@ -15,33 +15,32 @@ Floats = npt.NDArray[np.float32]
 
 
 class Encoder(Protocol):
-    """Anything with these can fill and ask an index.
+    """Encodes pages and questions.
 
-    One that looks at pages instead of reading their text has an attribute `reads = "image"`. Two
-    methods more are for showing why a page was found, where an encoder can tell: `spans(text)`,
-    the begin and end of every vector in a text, and `patches(page)`, the `Grid` of a picture.
+    An encoder of pictures has an attribute `reads = "image"`. Two optional methods serve the heat
+    map: `spans(text)` returns start and end of every vector in a text, `patches(page)` the `Grid`
+    of a picture.
     """
 
     @property
     def name(self) -> str:
-        """What `load_encoder` takes to make it again."""
+        """The name that `load_encoder` loads it by."""
 
     @property
     def revision(self) -> str:
-        """Changes whenever the vectors would."""
+        """Changes when the vectors change."""
 
     def encode_pages(self, pages: Sequence[Any]) -> list[Floats]:
-        """One (n, D) array of unit rows a page: of a text, an image, or a glie.documents page."""
+        """One (n, D) array of unit vectors a page: a text, an image, or a glie.documents page."""
 
     def encode_queries(self, texts: Sequence[str]) -> list[Floats]:
-        """One (m, D) array of unit rows a question."""
+        """One (m, D) array of unit vectors a question."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Grid:
-    """The parts of a picture that a page's vectors come from: so many rows and columns of patches.
-    `vectors[row, column]` is the place of a patch's vector among those of the page; vectors of the
-    prompt around the picture have no patch."""
+    """The patches of a picture that a page's vectors come from. `vectors[row, column]` is the
+    position of a patch's vector among those of the page. Vectors of the prompt have no patch."""
 
     vectors: npt.NDArray[np.int64]  # (rows, columns)
 
@@ -55,7 +54,7 @@ class Grid:
 
 
 def reads(encoder: Encoder) -> Literal["text", "image"]:
-    """What an encoder is to be given of a page: its text, unless it says otherwise."""
+    """What an encoder reads of a page: its text (the default) or its picture."""
     found = getattr(encoder, "reads", "text")
     if found not in ("text", "image"):
         expected = "expected 'text' or 'image'"

@@ -1,4 +1,4 @@
-"""Any model that gives a batch of vectors and a mask, as an encoder.
+"""BatchEncoder: an encoder from any model that returns a batch of vectors and a mask.
 
 def pages(images):  # a list of Pillow images
     inputs = processor.process_images(images).to(model.device)
@@ -28,13 +28,12 @@ QUERIES_PER_BATCH = 32
 
 
 class BatchEncoder:
-    """An encoder made of two functions, each of which takes a list of at most `batch` contents.
+    """An encoder made of two functions that each take a list of at most `batch` items.
 
-    `pages` gets Pillow images or, where it `reads` texts, strings; `queries` gets strings. They
-    give (B, N, D) vectors and the (B, N) mask of those that are no padding, as a tuple; or a list
-    of (n, D) arrays; or (B, N, D) vectors alone, where padding is zero. numpy or torch, of any
-    length: they are put on the unit sphere here. An index remembers `name` and `revision`:
-    change the latter when the weights change.
+    `pages` gets Pillow images, or strings with `reads="text"`; `queries` gets strings. Both return
+    a tuple of (B, N, D) vectors and a (B, N) mask that is 0 at padding; or a list of (n, D) arrays;
+    or (B, N, D) vectors whose padding is zero. numpy or torch; vectors are normalised here. An
+    index records `name` and `revision`: change the revision when the weights change.
     """
 
     def __init__(
@@ -56,14 +55,14 @@ class BatchEncoder:
         self._reduction: Floats | None = None
 
     def reduced(self, matrix: Floats, name: str) -> BatchEncoder:
-        """The same, with vectors that a (D, d) matrix takes to fewer dimensions."""
+        """The same encoder, its vectors reduced by a (D, d) matrix."""
         made = copy.copy(self)
         made.name, made._reduction = name, matrix
         return made
 
     @property
     def revision(self) -> str:
-        """As it was given, and a digest of the matrix."""
+        """The given revision and, if reduced, a digest of the matrix."""
         if self._reduction is None:
             return self._revision
         return f"{self._revision}+{hashlib.sha256(self._reduction.tobytes()).hexdigest()[:16]}"
@@ -85,13 +84,13 @@ class BatchEncoder:
         return self._in_batches(asked, self._queries, QUERIES_PER_BATCH, "query")[0]
 
     def patches(self, page: Any) -> Grid | None:
-        """Which patch of the page's picture each vector comes from; None where it cannot tell."""
+        """The patch of the picture that each vector comes from; None if that is not known."""
         return None if self._patches is None else self._patches(picture_of(page, 0))
 
     def _in_batches(
         self, items: list[Any], run: Callable[[list[Any]], Any], size: int, kind: str
     ) -> tuple[list[Floats], int]:
-        """The vectors of all items, and the size of batch that fits into memory."""
+        """The vectors of all items, and the batch size that fits into memory."""
         found: list[Floats] = []
         while len(found) < len(items):
             some = items[len(found) : len(found) + size]
@@ -106,15 +105,15 @@ class BatchEncoder:
                         "model or another device"
                     ) from None
                 given = None
-            if given is None:  # here, where the error no longer holds on to its tensors
+            if given is None:  # here the error no longer keeps its tensors alive
                 size = (len(some) + 1) // 2
                 _free()
                 continue
             made = unpadded(given, len(some), f"encoder {self.name!r}")
-            found += [self._on_sphere(rows) for rows in made]
+            found += [self._normalised(rows) for rows in made]
         return found, size
 
-    def _on_sphere(self, rows: Floats) -> Floats:
+    def _normalised(self, rows: Floats) -> Floats:
         if self._reduction is not None:
             check_width(self._reduction, rows.shape[1], self.name)
             rows = rows @ self._reduction
@@ -123,8 +122,8 @@ class BatchEncoder:
 
 
 def unpadded(given: Any, count: int, place: str) -> list[Floats]:
-    """The vectors of each item, of what a `BatchEncoder` gets: a tuple of vectors and mask, a list
-    of arrays, or vectors whose padding is zero. `place` is what an error names."""
+    """Remove the padding: one array for each item. `given` is any of the forms that `BatchEncoder`
+    accepts. Errors name `place`."""
     vectors, mask = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
     expected = "expected (B, N, D) vectors and a (B, N) mask, or a list of (n, D) arrays"
     if isinstance(vectors, list):
@@ -148,13 +147,13 @@ def unpadded(given: Any, count: int, place: str) -> list[Floats]:
 
 
 def _out_of_memory(error: Exception) -> bool:
-    """Whether a smaller batch may help: each device has its own words for it."""
+    """Whether a smaller batch may help; each device raises its own error."""
     return isinstance(error, MemoryError) or "out of memory" in str(error).lower()
 
 
 def _free() -> None:
-    """Give back what a batch that did not fit has left in the device's memory."""
+    """Free what a batch that did not fit left in the device's memory."""
     torch = sys.modules.get("torch")
-    with contextlib.suppress(Exception):  # without such a device there is nothing to free
+    with contextlib.suppress(Exception):  # no such device: nothing to free
         if torch is not None and torch.cuda.is_available():
             torch.cuda.empty_cache()

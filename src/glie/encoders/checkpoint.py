@@ -1,4 +1,4 @@
-"""A model's files: in a folder, or fetched from the Hugging Face Hub; and who can read them."""
+"""Checkpoint: the files of a model, from a folder or the Hugging Face Hub, and their reader."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ MODULES = "modules.json"
 SETTINGS = "config_sentence_transformers.json"
 TRUST = "GLIE_TRUST_REMOTE_CODE"
 
-# what decides the vectors: weights, settings, vocabularies, and the words around a page
+# the files that decide the vectors: weights, settings, vocabularies and prompts
 WEIGHTS = "*.safetensors"
 DESCRIPTIONS = ("*.json", "*.jinja", "*.txt", "*.model", "artifact.metadata")
 CODE = "*.py"
-NOT_OURS = ["onnx/*", "openvino/*", "*/onnx/*", "*/openvino/*"]  # the same weights again
+NOT_OURS = ["onnx/*", "openvino/*", "*/onnx/*", "*/openvino/*"]  # other formats of the same weights
 
 T = TypeVar("T", dict[str, Any], list[Any])
 Reader = Literal["sentence-transformers", "transformers", "own code"]
 
 
 class Checkpoint(NamedTuple):
-    """The files of a model, and what an index remembers of it."""
+    """The files of a model, and the identity that an index records."""
 
     name: str
     folder: Path
@@ -37,13 +37,13 @@ class Checkpoint(NamedTuple):
 
     @classmethod
     def in_folder(cls, folder: Path) -> Checkpoint:
-        """Of a local folder: its revision is a digest of all that decides the vectors."""
+        """A local folder; its revision is a digest of the files that decide the vectors."""
         return cls(str(folder.resolve()), folder, _digest(folder))
 
     @classmethod
     def on_hub(cls, name: str, revision: str | None) -> Checkpoint:
-        """Of a repository: its revision is the commit. Descriptions come first, and weights only
-        if they are of late interaction."""
+        """A repository; its revision is the commit. Downloads the weights only after the settings
+        say that it is a late-interaction model."""
         folder = _fetched(name, revision, DESCRIPTIONS)
         commit = folder.name
         code = (CODE,) if trusted() else ()
@@ -55,19 +55,19 @@ class Checkpoint(NamedTuple):
 
 
 def trusted() -> bool:
-    """Whether code that comes with a model may run."""
+    """Whether code from the model's repository may run."""
     return os.environ.get(TRUST, "") not in ("", "0")
 
 
 def reader_of(folder: Path) -> Reader | None:
-    """Who can read the late-interaction model of a folder; None if it is not one."""
+    """The library that reads the late-interaction model of a folder; None if it is not one."""
     config, settings = _read(folder / CONFIG, dict), _read(folder / SETTINGS, dict)
     kinds = [str(module.get("type")) for module in _read(folder / MODULES, list)]
     architectures = _architectures(config)
     if settings.get("model_type") in ("MultiVectorEncoder", "ColBERT"):
         return "sentence-transformers"
     if "query_prefix" in settings or any(kind.startswith("pylate.") for kind in kinds):
-        return "sentence-transformers"  # as PyLate once saved its models
+        return "sentence-transformers"  # the older layout of PyLate
     native = config.get("model_type") in MODELS
     if not kinds and any(a == "HF_ColBERT" or a.endswith("ForRetrieval") for a in architectures):
         covered = importlib.util.find_spec("sentence_transformers") is not None
@@ -79,12 +79,12 @@ def reader_of(folder: Path) -> Reader | None:
 
 
 def is_visual(folder: Path) -> bool:
-    """Whether a model comes with a processor of more than text."""
+    """Whether a model has an image processor."""
     return any((folder / f"{name}_config.json").exists() for name in ("preprocessor", "processor"))
 
 
 def check_weights(folder: Path) -> None:
-    """Refuse weights that could only be unpickled."""
+    """Refuse weights that are only there as pickle."""
     for path in sorted(folder.rglob("*.bin")):
         if "model" in path.name and not list(path.parent.glob(WEIGHTS)):
             raise EncoderError(
@@ -93,7 +93,7 @@ def check_weights(folder: Path) -> None:
 
 
 def _what_it_is(folder: Path) -> str:
-    """What a checkpoint is that is not of late interaction, and what to do with it."""
+    """The error for a checkpoint that is not a late-interaction model."""
     config = _read(folder / CONFIG, dict)
     expected = (
         "expected a multi-vector one (ColBERT, ColPali, ColQwen2, ...) that sentence-transformers "
@@ -116,7 +116,7 @@ def _what_it_is(folder: Path) -> str:
 def _digest(folder: Path) -> str:
     files = _visible(folder, (WEIGHTS, CODE, *DESCRIPTIONS))
     base = _read(folder / ADAPTER, dict).get("base_model_name_or_path")
-    if base and Path(base).is_dir():  # an adapter is nothing without its model
+    if base and Path(base).is_dir():  # an adapter needs its base model
         files += _visible(Path(base), (WEIGHTS,))
     return digest_of(files)[:16]
 
@@ -131,7 +131,7 @@ def _architectures(config: dict[str, Any]) -> list[str]:
 
 
 def _read(path: Path, kind: type[T]) -> T:
-    """What a JSON file holds; of one that is missing, nothing."""
+    """The contents of a JSON file; empty if it is missing."""
     try:
         found = json.loads(path.read_bytes()) if path.exists() else kind()
     except (OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""What an encoder is given of a page: its text or its picture."""
+"""The input of an encoder: the text or the picture of a page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def text_of(page: Any, position: int) -> str:
-    """The text of a page: of one that is a text, an image (read by OCR), or of glie.documents."""
+    """The text of a page, which is a text, an image (read by OCR) or a glie.documents page."""
     if isinstance(page, str):
         return page
     if hasattr(page, "text"):
@@ -35,8 +35,7 @@ def text_of(page: Any, position: int) -> str:
 
 
 def picture_of(page: Any, position: int) -> Image:
-    """The picture of a page, in three colours: of one that is an image, the path of one, stored
-    as one, or of glie.documents."""
+    """The RGB picture of a page, which is an image, the path of one, or a glie.documents page."""
     if isinstance(page, str | os.PathLike):
         return open_picture(Path(page), os.fspath(page))
     if hasattr(page, "convert"):  # a Pillow image
@@ -52,7 +51,7 @@ def picture_of(page: Any, position: int) -> Image:
 
 
 def checked_texts(texts: Sequence[Any], kind: str) -> list[str]:
-    """The texts, none of which is empty."""
+    """The texts; raises InputError if one is empty or not Unicode."""
     if isinstance(texts, str):
         raise InputError("encode_queries: expected a list of texts, found a single string")
     for i, text in enumerate(texts):

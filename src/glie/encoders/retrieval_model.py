@@ -46,13 +46,13 @@ class RetrievalModel:
         return self._vectors(self._processor.process_queries(text=list(texts)))
 
     def _vectors(self, inputs: Any) -> tuple[Tensor, Tensor]:
-        # labels are for generating text
+        # labels are only for generating text
         given = {name: value.to(self.device) for name, value in inputs.items() if name != "labels"}
         return self.model(**given).embeddings.float(), given["attention_mask"].bool()
 
 
 def _loaded(name: str) -> tuple[Any, Any]:
-    """The model and its processor; weights are safetensors, and no code comes with them."""
+    """Load the model and its processor: safetensors weights, no code from the repository."""
     import transformers
 
     local = Path(name).is_dir()
@@ -73,7 +73,7 @@ def _loaded(name: str) -> tuple[Any, Any]:
             )
     except EncoderError:
         raise
-    except Exception as error:  # a damaged file makes each format's reader raise its own
+    except Exception as error:  # each format's reader raises its own
         reason = str(error).strip().split("\n")[0]
         raise EncoderError(
             f"{name}: not a transformers ColPali or ColQwen2 model with its processor and "

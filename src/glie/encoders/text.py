@@ -14,43 +14,43 @@ from glie.encoders.content import checked_texts, text_of
 from glie.encoders.reduction import check_width
 from glie.errors import EncoderError, InputError
 
-WINDOW = 192  # tokens seen at once, special ones included; MiniLM was trained on short texts
-OVERLAP = 32  # tokens that two neighbouring windows share; each keeps the half it sees better
+WINDOW = 192  # tokens a window, with special ones; MiniLM was trained on short texts
+OVERLAP = 32  # tokens that two windows share; each keeps the half nearer to its centre
 TOKENS_PER_BATCH = 4096
 
 Ints = npt.NDArray[np.int64]
 
 
 class TextModel(Protocol):
-    """A tokenizer and the network behind it: all that differs between frameworks."""
+    """A tokenizer and its network: what differs between frameworks."""
 
     revision: str  # a digest of the files that decide the hidden states
-    before: list[int]  # the special tokens that the network expects before a text
-    after: list[int]  # and after it
+    before: list[int]  # special tokens before a text
+    after: list[int]  # special tokens after a text
     pad: int
-    positions: int  # tokens that the network can take at once
+    positions: int  # the most tokens that the network accepts
 
     def tokenize(self, texts: list[str]) -> list[list[int]]:
-        """The tokens of each text, without special ones."""
+        """The tokens of each text, without special tokens."""
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Where each of these tokens begins and ends in the text."""
+        """Start and end of each token in the text."""
 
     def states(self, tokens: Ints, mask: Ints) -> Floats:
-        """The last hidden states (B, T, H) of rows of tokens (B, T); mask is 0 where padded."""
+        """The last hidden states (B, T, H) of tokens (B, T); the mask is 0 at padding."""
 
 
 class _Window(NamedTuple):
     item: int
-    tokens: list[int]  # what the model reads
-    keep: slice  # of those, what this window is the best view of
+    tokens: list[int]  # input of the model
+    keep: slice  # the tokens whose vectors are taken from this window
 
 
 class TextEncoder:
     """A model's last hidden states as late-interaction vectors, special tokens dropped.
 
     Text longer than a window is read in overlapping windows. `reduction` is a (H, D) matrix
-    applied to the hidden states before they are put on the unit sphere.
+    applied to the hidden states before normalisation.
     """
 
     def __init__(self, model: TextModel, *, name: str, reduction: Floats | None = None) -> None:
@@ -60,17 +60,17 @@ class TextEncoder:
         self._body = min(WINDOW, model.positions) - len(model.before) - len(model.after)
         if self._body < 1:
             raise EncoderError(f"{name}: no room for text in the {model.positions} tokens it takes")
-        width = self._forward(model.tokenize(["a"])).shape[-1]  # what cannot run fails here
+        width = self._forward(model.tokenize(["a"])).shape[-1]  # a broken model fails here
         if reduction is not None:
             check_width(reduction, width, name)
 
     def reduced(self, matrix: Floats, name: str) -> TextEncoder:
-        """The same, with vectors that a (H, D) matrix takes to fewer dimensions."""
+        """The same encoder, its vectors reduced by an (H, D) matrix."""
         return TextEncoder(self.model, name=name, reduction=matrix)
 
     @property
     def revision(self) -> str:
-        """A digest of all that decides the vectors."""
+        """A digest of everything that decides the vectors."""
         if self._reduction is None:
             return self.model.revision[:16]
         both = self.model.revision.encode() + self._reduction.tobytes()
@@ -85,7 +85,7 @@ class TextEncoder:
         return self._encode(texts, "query")
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Where each vector of a text, a page's or a question's, begins and ends in it."""
+        """Start and end in the text of each vector of a page or a question."""
         return self.model.spans(text)
 
     def _encode(self, given: Sequence[str], kind: str) -> list[Floats]:
@@ -147,7 +147,7 @@ def framing(tokens: Sequence[int], special: Sequence[int]) -> tuple[list[int], l
 
 
 def _batches(windows: list[_Window]) -> Iterator[list[int]]:
-    """Windows of like length together, so that little is padding; the longest first."""
+    """Batches of windows of similar length, to save padding; the longest first."""
     order = sorted(range(len(windows)), key=lambda i: -len(windows[i].tokens))
     at = 0
     while at < len(order):

@@ -14,7 +14,7 @@ from glie.errors import EncoderError, MissingExtraError
 
 
 class TorchModel:
-    """The model of a folder that `save_pretrained` wrote, with safetensors weights."""
+    """A model that `save_pretrained` wrote, with safetensors weights."""
 
     def __init__(self, folder: Path, *, revision: str | None = None) -> None:
         try:
@@ -35,7 +35,7 @@ class TorchModel:
                 ).eval()
             probe = self._tokenizer("a", return_special_tokens_mask=True)
             self.before, self.after = framing(probe["input_ids"], probe["special_tokens_mask"])
-        except Exception as error:  # a damaged file makes each format's reader raise its own
+        except Exception as error:  # each format's reader raises its own
             first = str(error).strip().split("\n")[0]
             raise EncoderError(
                 f"{folder}: not a transformers text model with a tokenizer and safetensors "
@@ -43,16 +43,16 @@ class TorchModel:
             ) from None
         self.pad = self._tokenizer.pad_token_id or 0
         self.positions = getattr(self._model.config, "max_position_embeddings", None) or WINDOW
-        # windows are cut by the encoder, so the tokenizer's own warning about long texts is noise
+        # the encoder cuts windows, so the tokenizer need not warn about long texts
         self._tokenizer.model_max_length = int(1e30)
 
     def tokenize(self, texts: list[str]) -> list[list[int]]:
-        """The tokens of each text, without special ones."""
+        """The tokens of each text, without special tokens."""
         found: list[list[int]] = self._tokenizer(texts, add_special_tokens=False)["input_ids"]
         return found
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Where each of these tokens begins and ends in the text."""
+        """Start and end of each token in the text."""
         tokens = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
         return [(int(start), int(end)) for start, end in tokens["offset_mapping"]]
 

@@ -1,10 +1,11 @@
-"""Engines: vector databases that hold the pages of an index when one machine is not enough.
+"""Engines: vector databases that store pages when one machine is not enough.
 
     place = engines.connect("qdrant", "http://localhost:6333", "reports")
     reports, _ = engines.export(index, place)
     hits = reports.search(queries, top=10)
 
-An engine is a class with the methods of `base.Engine`; it joins by being added to ENGINES.
+An engine is a class with the methods of `base.Engine`. To add one, write the class and list it in
+ENGINES; every engine passes the same tests.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from glie.engines.collection import Collection
 from glie.engines.exporting import Exported, export
 from glie.errors import InputError
 
-ENGINES = {  # by name: its module here, and its class
+ENGINES = {  # name: module and class
     "qdrant": ("qdrant", "Qdrant"),
     "qdrant-edge": ("qdrant_edge", "QdrantEdge"),
     "lancedb": ("lancedb", "LanceDB"),
@@ -30,9 +31,9 @@ __all__ = ["ENGINES", "Collection", "Engine", "Exported", "connect", "export", "
 def connect(
     engine: str, location: str | os.PathLike[str], collection: str, **options: Any
 ) -> Engine:
-    """The place of a collection: in "qdrant" (an address, a folder, or ":memory:"), "qdrant-edge"
-    (a folder) or "lancedb" (a folder, or the address of a bucket). The options are those of its
-    library's own client, such as api_key, timeout or storage_options."""
+    """Connect to a place for a collection: in "qdrant" (a URL, a folder, or ":memory:"),
+    "qdrant-edge" (a folder) or "lancedb" (a folder, or the URL of a bucket). `options` go to the
+    engine's own client: api_key, timeout, storage_options, ..."""
     if engine not in ENGINES:
         raise InputError(f"engine {engine!r} is unknown; expected one of {', '.join(ENGINES)}")
     if not isinstance(collection, str) or not collection.strip():
@@ -43,8 +44,8 @@ def connect(
     return connected
 
 
-def open(  # as one reads it: glie.engines.open(...)
+def open(  # glie.engines.open(...)
     engine: str, location: str | os.PathLike[str], collection: str, **options: Any
 ) -> Collection:
-    """A collection that is there, to be searched and changed; `connect` says what to give."""
+    """Open an existing collection; the arguments are those of `connect`."""
     return Collection.open(connect(engine, location, collection, **options))

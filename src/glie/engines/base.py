@@ -1,4 +1,4 @@
-"""What a vector database must do to hold pages: one Protocol, and what passes through it."""
+"""Engine: the Protocol that a vector database implements to store pages, and its values."""
 
 from __future__ import annotations
 
@@ -11,56 +11,56 @@ from typing import Any, NamedTuple, Protocol
 from glie.errors import EngineError, GlieError, MissingExtraError
 from glie.pages import Floats, Queries
 
-SOURCE = r",? ?(location: )?/\S+\.rs:\d+.*"  # where in its own code a library found a fault
-NUMBERS_PER_REQUEST = 500_000  # of vectors that are sent at a time: 11 MB of JSON
+SOURCE = r",? ?(location: )?/\S+\.rs:\d+.*"  # a library's own source line
+NUMBERS_PER_REQUEST = 500_000  # in the vectors of one request: 11 MB of JSON
 
 
 class Entry(NamedTuple):
-    """What is kept of a page beside the vectors that the engine searches."""
+    """The payload of a page: all that is stored besides the vectors that the engine searches."""
 
     id: str
-    code: bytes  # its vectors as an index stores them, one after the other
+    code: bytes  # its vectors, packed as in an index
     norms: list[float]
     counts: list[int]
     residual: bytes
     metadata: dict[str, Any]
-    terms: list[int]  # a number for each key and value of the metadata
-    digest: str  # of all of this
+    terms: list[int]  # a hash of each key and value of the metadata
+    digest: str  # of all the other fields
 
 
 class Row(NamedTuple):
     """A page to store."""
 
     entry: Entry
-    vectors: Floats  # (n, D), as they are read back: what MaxSim goes over
-    mean: Floats  # (D,), by which pages are found before that
+    vectors: Floats  # (n, D), unpacked: the engine's MaxSim runs over them
+    mean: Floats  # (D,), normalised: candidates are found by it
 
 
 class Restriction(NamedTuple):
-    """The pages that a search may find."""
+    """A filter: the pages that a search may find."""
 
-    ids: Sequence[str] | None = None  # one of these
-    terms: Sequence[Sequence[int]] = ()  # with one term of each
-    native: Any = None  # and as the engine's own filter says
+    ids: Sequence[str] | None = None  # only these pages
+    terms: Sequence[Sequence[int]] = ()  # pages with a term of each list
+    native: Any = None  # a filter of the engine itself
 
 
 class Engine(Protocol):
-    """A place for one collection of pages, which need not be there yet.
+    """A place for one collection of pages, which may not exist yet.
 
-    A header of some bytes lies beside the pages: it says what they are. All methods raise
-    EngineError with the place and the remedy.
+    A header is stored beside the pages: the codec, the dimension and the encoder. All methods raise
+    EngineError, which names the place and the remedy.
     """
 
-    place: str  # what errors call it
+    place: str  # its name in errors
 
     def exists(self) -> bool:
-        """Whether there is a collection of that name."""
+        """Whether the collection exists."""
 
     def create(self, dim: int, settings: Mapping[str, Any]) -> None:
-        """Make it, empty; the settings are the engine's own."""
+        """Create the empty collection. Pass engine settings here: `settings` are the engine's own."""
 
     def dim(self) -> int:
-        """The size of its vectors; an error if it is laid out in another way."""
+        """The dimension of its vectors; raises EngineError if the layout is not glie's."""
 
     def read_header(self) -> bytes | None:
         """The header, if one was written."""
@@ -69,35 +69,35 @@ class Engine(Protocol):
         """Write the header."""
 
     def count(self) -> int:
-        """How many pages there are, nearly."""
+        """The number of pages, which may be approximate."""
 
     def records(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Id and metadata of every page, in any order."""
 
     def digests(self, ids: Sequence[str]) -> dict[str, str]:
-        """Of those of these pages that are stored, the digests."""
+        """The digests of those of these pages that are stored, by id."""
 
     def put(self, rows: Sequence[Row]) -> None:
-        """Store pages; one whose id is there is replaced."""
+        """Store pages, replacing those with the same ids."""
 
     def delete(self, ids: Sequence[str]) -> None:
-        """Delete pages; one that is not there is no error."""
+        """Delete pages; unknown ids are ignored."""
 
     def optimize(self) -> None:
-        """Make the engine's own indexes, after many changes."""
+        """Build the engine's own indexes, after many changes."""
 
     def nearest(
         self, queries: Queries, count: int, prefetch: int | None, among: Restriction
     ) -> list[list[Entry]]:
-        """For each query the `count` best pages by MaxSim: out of the `prefetch` whose means are
-        nearest to that of the query's vectors, or out of all."""
+        """For each query the `count` best pages by MaxSim: among the `prefetch` pages whose mean is
+        nearest to the mean of the query's vectors, or among all if `prefetch` is None."""
 
     def close(self) -> None:
-        """Let go of files and connections."""
+        """Close files and connections."""
 
 
 def require(package: str, least: str, extra: str) -> None:
-    """Refuse to go on without a package of at least that version."""
+    """Raise unless a package is installed in at least version `least`."""
     try:
         found = importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -120,7 +120,7 @@ def _numbers(version: str) -> list[int]:
 
 @contextmanager
 def told_as(place: str) -> Iterator[None]:
-    """Whatever an engine's library raises becomes one line that names the place."""
+    """Turn what an engine's library raises into one line that names the place."""
     try:
         yield
     except GlieError:
@@ -130,13 +130,13 @@ def told_as(place: str) -> Iterator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, without what is for those who debug it."""
+    """The first line of an error's message, without source locations."""
     said = str(error).strip().partition("\n")[0]
     return re.sub(SOURCE, "", said) or type(error).__name__
 
 
 def in_steps(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
-    """Rows, as many at a time as make one request."""
+    """Rows in batches, one for each request."""
     start = numbers = 0
     for at, row in enumerate(rows):
         if at > start and numbers + row.vectors.size > NUMBERS_PER_REQUEST:

@@ -1,4 +1,4 @@
-"""Collection: the verbs of an index, over pages that an engine holds."""
+"""Collection: the methods of an index, over pages that an engine stores."""
 
 from __future__ import annotations
 
@@ -37,23 +37,24 @@ from glie.search.two_stage import two_stage
 
 FORMAT = "glie-collection"
 VERSION = 1
-PREFETCH = 1000  # pages that an engine scores by MaxSim, at least, ...
-PREFETCH_ROOT = 3  # ... so many times the square root of how many there are, ...
-PREFETCH_EACH = 5  # ... and so many times those to be found
+# pages that an engine scores by MaxSim: the largest of
+PREFETCH = 1000
+PREFETCH_ROOT = 3  # times the square root of the number of pages, and
+PREFETCH_EACH = 5  # times the number of pages to find
 IDS_PER_REQUEST = 2048
-SPARE = 8  # pages asked for beyond those: an engine may round scores in its own way
+SPARE = 8  # pages fetched in addition: an engine may round scores differently
 
 
 class Collection:
-    """Pages in an engine, searched like an index: the engine finds a shortlist by MaxSim over the
-    codes, which is then scored exactly, and regenerated, here."""
+    """Pages in an engine, searched like an index. The engine finds candidates by MaxSim over the
+    stored vectors; scoring them exactly and reranking the shortlist happens here."""
 
     def __init__(self, engine: Engine, codec: Codec, dim: int, encoder: EncoderId | None) -> None:
         self.engine = engine
         self.codec = codec
         self.dim = dim
-        self.encoder = encoder  # that made the vectors, if it was given
-        self._pages: int | None = None  # how many, once that was asked
+        self.encoder = encoder  # of the vectors, if it was given
+        self._pages: int | None = None  # their number, once counted
         self.cache = PageCache.of(codec)
 
     @classmethod
@@ -66,8 +67,9 @@ class Collection:
         encoder: Identified | Mapping[str, Any] | str | None = None,
         **settings: Any,
     ) -> Collection:
-        """The collection for pages of this codec; it is made, with the engine's own settings, if
-        it is not there. One that holds other pages is refused."""
+        """Open the collection for pages of this codec, or create it. Pass engine settings when you
+        create the collection: `settings` go to the engine. A collection with another codec,
+        dimension or encoder is refused."""
         codec = codec.frozen
         entry = EncoderId.of(encoder) or codec.encoder
         if entry is not None:
@@ -84,7 +86,7 @@ class Collection:
         if header is None:
             if engine.count():
                 raise _foreign(engine)
-            engine.write_header(made._header())  # it is new, or its making was interrupted
+            engine.write_header(made._header())  # new, or its creation was interrupted
             return made
         there = cls._of(engine, header)
         if not there.codec.frozen.same_as(codec):
@@ -97,7 +99,7 @@ class Collection:
 
     @classmethod
     def open(cls, engine: Engine) -> Collection:
-        """The collection that is there."""
+        """Open an existing collection."""
         if not engine.exists():
             raise EngineError(f"{engine.place}: not there; `glie export` makes it")
         header = engine.read_header()
@@ -135,11 +137,11 @@ class Collection:
 
     @property
     def path(self) -> str:
-        """Where it is, for people to read."""
+        """The place of the collection, for messages."""
         return self.engine.place
 
     def __len__(self) -> int:
-        """How many pages there are; of a large collection, nearly."""
+        """The number of pages; approximate in a large collection."""
         if self._pages is None:
             self._pages = self.engine.count()
         return self._pages
@@ -151,12 +153,12 @@ class Collection:
     def upsert(
         self, pages: Pages | Codes, metadata: Sequence[Mapping[str, Any]] | None = None
     ) -> None:
-        """Store pages, or codes of the collection's codec; one whose id is there is replaced."""
+        """Store pages, or codes of the collection's codec, replacing pages with the same ids."""
         codes = self.codec.compress(pages) if isinstance(pages, Pages) else pages
         self.put(self.rows(codes, metadata))
 
     def rows(self, codes: Codes, metadata: Sequence[Mapping[str, Any]] | None) -> list[Row]:
-        """Codes as they are stored here."""
+        """Codes as rows to store."""
         if not isinstance(codes, Codes):
             raise InputError(f"upsert: expected Pages or Codes, found {type(codes).__name__}")
         found, expected = (codes.k, codes.dim, codes.stored.dtype), (self.codec.k, self.dim)
@@ -168,12 +170,12 @@ class Collection:
         return rows_of(codes, metadata)
 
     def put(self, rows: Sequence[Row]) -> None:
-        """Store what `rows` made."""
+        """Store rows."""
         self.engine.put(rows)
         self._pages = None
 
     def delete(self, ids: Iterable[str]) -> int:
-        """Delete pages by id; an unknown id is an error, and then nothing is deleted."""
+        """Delete pages by id. If an id is unknown, nothing is deleted and IdError is raised."""
         leaving = distinct_ids(ids)
         self._check_ids(leaving)
         for some in _in_requests(leaving):
@@ -221,17 +223,17 @@ class Collection:
         return hits_of(ranking, lambda position: (found[position].id, found[position].metadata))
 
     def _prefetch(self, count: int) -> int:
-        """How many pages are scored by MaxSim to find so many."""
+        """How many pages the engine scores by MaxSim to find `count`."""
         return max(PREFETCH, round(PREFETCH_ROOT * math.sqrt(len(self))), PREFETCH_EACH * count)
 
     def _found(
         self, questions: Queries, count: int, prefetch: int | None, among: Restriction
     ) -> tuple[Ranking, list[Entry]]:
-        """The best pages a query by their codes: the engine's, scored exactly. Equal scores stand
-        in the order of ids."""
+        """The best pages for each query by their stored vectors: the engine's candidates, scored
+        exactly. Equal scores are ordered by id."""
         began = time.perf_counter()
         lists: list[list[Entry]] = [[] for _ in questions.ids]
-        if among.ids != [] and [] not in among.terms:  # else no page can be meant
+        if among.ids != [] and [] not in among.terms:  # else no page can match
             lists = self.engine.nearest(questions, count + SPARE, prefetch, among)
         distinct_entries = {entry.id: entry for entries in lists for entry in entries}
         found = sorted(distinct_entries.values(), key=lambda entry: entry.id)
@@ -255,7 +257,7 @@ class Collection:
         return codes_of(entries, self.codec, self.dim, self.path)
 
     def close(self) -> None:
-        """Let go of files and connections."""
+        """Close files and connections."""
         self.engine.close()
 
     def __enter__(self) -> Self:
@@ -275,7 +277,7 @@ class Collection:
 
 @dataclasses.dataclass
 class _Selection:
-    """The pages that one search may find; a position counts the pages that the engine found."""
+    """The pages that one search may find. Positions number the pages that the engine found."""
 
     collection: Collection
     among: Restriction

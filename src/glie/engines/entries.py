@@ -1,4 +1,4 @@
-"""Codes as entries of a database, and back: the bytes that an index stores, page by page."""
+"""Codes to entries of a database, and back."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from glie.kernels.quantize import Packed, row_bytes
 from glie.pages import Floats
 from glie.storage import checksum, digest_of
 
-WHOLE = 2**63  # whole numbers of metadata lie between this and its negative: no engine takes others
+WHOLE = 2**63  # whole numbers of metadata must fit in 64 bits: all that engines store
 
 
 def rows_of(codes: Codes, metadata: Sequence[Mapping[str, Any]] | None) -> list[Row]:
-    """The pages of some codes, to be stored."""
+    """Codes and metadata as rows to store."""
     lines = record_lines(codes.ids, metadata)
     entries = metadata or [{}] * len(codes)
     stored, rows = codes.stored, []
@@ -44,8 +44,8 @@ def rows_of(codes: Codes, metadata: Sequence[Mapping[str, Any]] | None) -> list[
 
 
 def codes_of(entries: Sequence[Entry], codec: Codec, dim: int, place: str) -> Codes:
-    """The codes of some entries, called by their digests: what was regenerated of one may be kept,
-    whatever becomes of the page."""
+    """The codes of entries. Their ids are the entries' digests, so that cached pages stay valid if
+    a page is replaced."""
     width = row_bytes(dim, codec.dtype)
     packed = np.zeros((len(entries), codec.k, width), np.uint8)
     norms = np.zeros((len(entries), codec.k), np.float16)
@@ -68,23 +68,23 @@ def codes_of(entries: Sequence[Entry], codec: Codec, dim: int, place: str) -> Co
 
 
 def terms_of(metadata: Mapping[str, Any]) -> list[int]:
-    """A number for each key with its value: engines look for these, so that a restriction means
-    the same in all of them, whatever JSON the values are."""
+    """A hash of each key with its value. Engines filter by these hashes, so that a filter means the
+    same in all of them, for any JSON value."""
     return [_term(key, canonical(value)) for key, value in metadata.items()]
 
 
 def terms_for(where: Wanted) -> list[list[int]]:
-    """The terms of a restriction: a page must have one of each list."""
+    """The terms of a filter: a page must have one of each list."""
     return [[_term(key, value) for value in values] for key, values in where]
 
 
 def _term(key: str, value: str) -> int:
-    """63 bits of a digest: what every engine's whole numbers hold."""
+    """63 bits of a checksum: a whole number that every engine can store."""
     return checksum(f"{canonical(key)}:{value}".encode()) >> 1
 
 
 def _direction(vectors: Floats) -> Floats:
-    """Where a page's vectors lie together; where they cancel out, the first one's."""
+    """The normalised mean of a page's vectors, or the first vector if they cancel out."""
     mean: Floats = vectors.mean(axis=0)
     length = np.linalg.norm(mean)
     return mean / length if length > 1e-6 else vectors[0]

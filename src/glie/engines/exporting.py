@@ -1,4 +1,4 @@
-"""An index into an engine: what is not there yet, or has changed."""
+"""Export an index to an engine: the pages that are new or have changed."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from glie.errors import InputError
 from glie.index.index import Index
 from glie.progress import OnProgress, Progress, ignore
 
-PAGES_PER_STEP = 2048  # that are looked up, and sent in one or more requests
+PAGES_PER_STEP = 2048  # compared by digest at a time, and sent in one or more requests
 
 
 @dataclasses.dataclass
 class Exported:
-    """What an export did."""
+    """Counts of an export."""
 
     pages_uploaded: int = 0
     pages_unchanged: int = 0
@@ -32,9 +32,9 @@ def export(
     prune: bool = False,
     progress: OnProgress = ignore,
 ) -> tuple[Collection, Exported]:
-    """Store the pages of an index in an engine: those that it does not hold as they are. So an
-    interrupted export goes on, and a later one brings what is new. `prune` deletes the pages that
-    the index does not hold. `settings` are the engine's own, for a collection that is made now.
+    """Store the pages of an index in an engine, skipping those that are already there unchanged.
+    So an interrupted export can be continued. `prune` deletes pages that are not in the index. Pass
+    engine settings when you create the collection: an existing one ignores `settings`.
 
     Kept pictures stay in the index.
     """
@@ -52,7 +52,7 @@ def export(
 
 
 def upload(index: Index, target: Collection, progress: OnProgress = ignore) -> Exported:
-    """Store those pages of an index that a collection of its codec does not hold as they are."""
+    """Store the pages of an index that a collection of its codec lacks, or has in another version."""
     report, done = Exported(), 0
     new = target.engine.count() == 0
     for codes, metadata in index.stored(PAGES_PER_STEP):

@@ -1,6 +1,6 @@
 """LanceDB: an embedded table, in a folder or on object storage.
 
-A row is a page; the one whose id is empty, which no page's is, holds the header.
+A row is a page. The row with an empty id, which no page can have, holds the header.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ KEY = "LANCEDB_API_KEY"
 CODES, MEAN = "codes", "page"
 READ = ["id", "code", "norms", "counts", "evidence", "metadata", "digest"]
 PAGES = "id != ''"
-ROWS_PER_OPTIMIZE = 500_000  # new rows are looked through one by one until then
-ROWS_PER_INDEX = 100_000  # fewer means are compared one by one
-REFINED = 4  # times the pages that are wanted, by an index of means, are compared exactly
+ROWS_PER_OPTIMIZE = 500_000  # fewer new rows are scanned without an index
+ROWS_PER_INDEX = 100_000  # fewer means are scanned without an index
+REFINED = 4  # times the wanted pages are compared exactly after the index of means
 
 
 class LanceDB:
     """A table in the database at `location`: a folder, or an address like s3://bucket/folder.
-    `version` shows the table as it was then, for reading. The other options go to
+    `version` opens an older version of the table, read-only. The other options go to
     lancedb.connect: storage_options, api_key (or the variable LANCEDB_API_KEY), ...
 
-    A setting for `create`: datatype (float32 or float16), of the vectors.
+    A setting for `create`: datatype of the vectors (float32 or float16).
     """
 
     def __init__(
@@ -50,8 +50,8 @@ class LanceDB:
         self._name = collection
         self._version = version
         self._opened: Any = None
-        self._made = False  # by this export, whose unfinished versions nobody wants
-        self._unoptimized = 0  # rows since indexes were last made
+        self._made = False  # here: its unfinished versions can be removed
+        self._unoptimized = 0  # rows since the indexes were last built
         self.place = f"lancedb at {location}, table {collection!r}"
         if location.startswith("db://"):
             options.setdefault("api_key", os.environ.get(KEY))
@@ -66,7 +66,7 @@ class LanceDB:
 
     @property
     def table(self) -> Any:
-        """The table, in LanceDB's own terms."""
+        """The table of LanceDB."""
         if self._opened is None:
             with told_as(self.place):
                 self._opened = self._database.open_table(self._name)
@@ -76,7 +76,7 @@ class LanceDB:
 
     @property
     def version(self) -> int:
-        """The table's version: it grows with every change, and may be given to see it again."""
+        """The table's version. It grows with every change, and can be opened again later."""
         with told_as(self.place):
             return int(self.table.version)
 
@@ -129,13 +129,13 @@ class LanceDB:
         return int(schema.field(MEAN).type.list_size)
 
     def read_header(self) -> bytes | None:
-        self.dim()  # or say that it is another kind of table
+        self.dim()  # raises if it is not a table of glie
         with told_as(self.place):
             found = self.table.search().where("id = ''").select(["code"]).limit(1).to_list()
         return bytes(found[0]["code"]) if found else None
 
     def write_header(self, header: bytes) -> None:
-        nowhere = np.zeros(self.dim(), np.float32)  # LanceDB takes no row without vectors
+        nowhere = np.zeros(self.dim(), np.float32)  # LanceDB refuses rows without vectors
         self._store([{"id": "", "code": header, CODES: nowhere[None], MEAN: nowhere}])
 
     def count(self) -> int:
@@ -171,7 +171,7 @@ class LanceDB:
                 self._optimize()
 
     def _store(self, rows: list[dict[str, Any]]) -> None:
-        """Add rows, in place of those with the same ids, in one commit."""
+        """Write rows in one commit, replacing those with the same ids."""
         if self._version is not None:
             raise EngineError(f"{self.place}: version {self._version} of it is for reading only")
         with told_as(self.place):
@@ -206,7 +206,7 @@ class LanceDB:
         self._made = False
 
     def _optimize(self) -> None:
-        """Few files instead of many, and indexes over ids, terms and, of many pages, means."""
+        """Merge files and build indexes over ids and terms and, for many pages, over means."""
         from lancedb.index import BTree, IvfSq, LabelList
 
         with told_as(self.place):
@@ -255,7 +255,7 @@ def _vectors(pa: Any, rows: Floats, kind: Any) -> Any:
 
 
 def _maxsim(query: Floats, codes: Any) -> Floats:
-    """The scores of the pages of a column: LanceDB's own MaxSim goes over all pages or none."""
+    """The MaxSim scores of a column. LanceDB's own MaxSim cannot be limited to some pages."""
     pages = codes.combine_chunks()
     rows = pages.flatten()
     flat = rows.flatten().to_numpy(zero_copy_only=False).reshape(-1, query.shape[1])
@@ -285,7 +285,7 @@ def _entry(row: Mapping[str, Any]) -> Entry:
 
 
 def _filter(among: Restriction) -> str:
-    """A restriction in SQL."""
+    """A filter in SQL."""
     parts = [PAGES]
     if among.ids is not None:
         parts.append(_one_of(among.ids))

@@ -1,7 +1,7 @@
-"""A page as a point of Qdrant: its id, its payload, and which of it is searched.
+"""A page as a point of Qdrant: its id, its vectors and its payload.
 
-A point has the vectors CODES, k of them, which MaxSim goes over, and MEAN, by which it is found
-before that. Pages are named by UUIDs; the points 0, 1, ... without vectors are the header's parts.
+A point has the k vectors CODES, which MaxSim scores, and the vector MEAN, by which candidates are
+found. Ids of pages are UUIDs; the points 0, 1, ... without vectors hold the parts of the header.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from glie.errors import EngineError
 
 CODES, MEAN = "codes", "page"
 TERMS = "terms"
-PAYLOAD = ("id", "code", "norms", "counts", "evidence", "metadata", "digest")  # that is read back
+PAYLOAD = ("id", "code", "norms", "counts", "evidence", "metadata", "digest")  # fields to read
 HEADER, PARTS = "header", "parts"
-HEADER_BYTES = 4 << 20  # of a part: a request may have 32 MB
+HEADER_BYTES = 4 << 20  # a part; a request may have 32 MB
 _PAGES = uuid.uuid5(uuid.NAMESPACE_URL, "glie:page")
 
 
 def point_id(page_id: str) -> str:
-    """Qdrant takes UUIDs, and this one stands for the page."""
+    """The id of a page's point: Qdrant accepts UUIDs only."""
     return str(uuid.uuid5(_PAGES, page_id))
 
 
@@ -41,7 +41,7 @@ def payload_of(entry: Entry) -> dict[str, Any]:
 
 
 def entry_of(payload: Mapping[str, Any] | None, place: str) -> Entry:
-    """The entry of a payload that was read with the keys of PAYLOAD."""
+    """The entry of a payload with the keys of PAYLOAD."""
     try:
         found = dict(payload or {})
         return Entry(
@@ -68,7 +68,7 @@ def header_parts(header: bytes) -> list[dict[str, Any]]:
 
 
 def header_of(payloads: Sequence[Mapping[str, Any] | None], place: str) -> bytes:
-    """The header that those payloads hold."""
+    """The header from the payloads of its points."""
     try:
         whole = b"".join(base64.b64decode((found or {})[HEADER]) for found in payloads)
         if len(payloads) != (payloads[0] or {})[PARTS]:
@@ -79,5 +79,5 @@ def header_of(payloads: Sequence[Mapping[str, Any] | None], place: str) -> bytes
 
 
 def asked_ids(among: Restriction) -> list[str] | None:
-    """The points that a search is restricted to."""
+    """The ids of the points that a search may find; None: all."""
     return None if among.ids is None else [point_id(page_id) for page_id in among.ids]

@@ -1,4 +1,4 @@
-"""Qdrant by its client: a server or cluster at an address, or the client's own small store."""
+"""Qdrant through its client: a server or cluster, or the client's own local store."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from glie.errors import EngineError, GlieError, InputError
 from glie.pages import Queries
 
 EXTRA = "qdrant"
-OLDEST_CLIENT = "1.20"  # whose own store takes points without vectors
-OLDEST_SERVER = [1, 13]  # which can tell points without a vector
+OLDEST_CLIENT = "1.20"  # its local store accepts points without vectors
+OLDEST_SERVER = [1, 13]  # it can filter points without a vector
 KEY = "QDRANT_API_KEY"
 ADDRESS = re.compile(r"https?://.*|[\w.-]+:\d+")
 QUERIES_PER_REQUEST = 16
@@ -40,7 +40,7 @@ class Qdrant:
     own store (small sets, one process), or ":memory:". `options` go to QdrantClient: api_key (or
     the variable QDRANT_API_KEY), timeout, prefer_grpc, ...
 
-    Settings for `create`: on_disk and datatype, of the vectors; all others are those of
+    Settings for `create`: on_disk and datatype of the vectors; all others go to
     QdrantClient.create_collection: shard_number, replication_factor, quantization_config, ...
     """
 
@@ -55,7 +55,7 @@ class Qdrant:
         if self._remote:
             url = location if "://" in location else f"http://{location}"
             key = options.pop("api_key", None) or os.environ.get(KEY)
-            # versions are compared below, where a fault can be said
+            # versions are compared below, with a better message
             options = {"check_compatibility": False, "url": url, "api_key": key, **options}
         elif location == ":memory:":
             options["location"] = location
@@ -88,7 +88,7 @@ class Qdrant:
         with self._told():
             try:
                 made = {
-                    # no graph: it would go over MaxSim, and pages are found by their means
+                    # no HNSW graph: candidates are found by their means
                     CODES: models.VectorParams(
                         size=dim,
                         distance=models.Distance.DOT,
@@ -124,7 +124,7 @@ class Qdrant:
 
     def write_header(self, header: bytes) -> None:
         with self._told():
-            # the first says how many there are, so it comes last
+            # the first part says how many there are, so it is written last
             for number, payload in reversed(list(enumerate(header_parts(header)))):
                 point = self._models.PointStruct(id=number, vector={}, payload=payload)
                 self._client.upsert(self._name, [point])
@@ -176,13 +176,13 @@ class Qdrant:
             self._client.delete(self._name, points)
 
     def optimize(self) -> None:
-        """A server does so by itself."""
+        """Do nothing: a server optimises by itself."""
 
     def nearest(
         self, queries: Queries, count: int, prefetch: int | None, among: Restriction
     ) -> list[list[Entry]]:
         models, allowed = self._models, self._filter(among)
-        # the client's own store scores every point, and warns when told to
+        # the client's local store always scores every point, and warns if asked to
         params = models.SearchParams(exact=True) if self._remote and prefetch is None else None
         requests = []
         for vectors in queries:
@@ -224,7 +224,7 @@ class Qdrant:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """What the client raises, as one line with the remedy."""
+        """Turn what the client raises into one line with the remedy."""
         import httpx  # the client's own
         from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
 
@@ -251,7 +251,7 @@ class Qdrant:
 
 
 def _reason(error: Any) -> str:
-    """What the server says of a request that it did not take."""
+    """The server's message about a request that it refused."""
     try:
         said = error.structured()["status"]["error"]
     except (ValueError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""Qdrant in this process: the engine of the server, over a folder, without a server."""
+"""Qdrant Edge: the engine of Qdrant in this process, over a folder, without a server."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class QdrantEdge:
     """A collection in a folder of `location`, which one process may open at a time. It has no
     options.
 
-    Settings for `create`: on_disk and datatype (float32 or float16), of the vectors; all others
-    are those of qdrant_edge.EdgeConfig.
+    Settings for `create`: on_disk and datatype (float32 or float16) of the vectors; all others go
+    to qdrant_edge.EdgeConfig.
     """
 
     def __init__(self, location: str, collection: str) -> None:
@@ -218,7 +218,7 @@ class QdrantEdge:
 
 
 def _vector_settings(edge: Any, settings: dict[str, Any]) -> dict[str, Any]:
-    """Those of the settings that are for vectors, taken out, in this library's words."""
+    """Take the settings for vectors out of `settings`, as this library's types."""
     found = dict[str, Any]()
     if "on_disk" in settings:
         found["memory"] = edge.Memory.Cold if settings.pop("on_disk") else edge.Memory.Cached

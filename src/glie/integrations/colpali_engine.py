@@ -1,4 +1,4 @@
-"""glie as a token pooler of colpali-engine, which is not needed for it.
+"""glie as a token pooler for colpali-engine, which need not be installed.
 
 pooler = GliePooler(k=16)
 embeddings = pooler.pool_embeddings(model(**inputs), padding=True, padding_side="left")
@@ -24,8 +24,8 @@ Clusters = dict[int, tuple["Tensor"]]
 
 @dataclasses.dataclass
 class TokenPoolingOutput:
-    """What `pool_embeddings` gives with `return_dict`: the pooled vectors and, for each page, the
-    rows that each of them stands for."""
+    """The result of `pool_embeddings` with `return_dict`: the pooled vectors and, for each page, the
+    rows of each cluster."""
 
     pooled_embeddings: list[Tensor] | Tensor
     cluster_id_to_indices: list[Clusters] | None = None
@@ -33,7 +33,7 @@ class TokenPoolingOutput:
 
 class GliePooler:
     """k vectors a page: its normalised k-means centroids, or the code of a given codec. A page with
-    fewer distinct vectors than k keeps those."""
+    fewer distinct vectors than k keeps all of them."""
 
     def __init__(self, k: int | None = None, *, codec: Codec | None = None) -> None:
         self.codec = chosen(k, codec)
@@ -49,9 +49,9 @@ class GliePooler:
         pool_factor: int | None = None,
     ) -> Any:
         """The pooled vectors of a list of (n, D) tensors, as a list, or of a (B, N, D) one, padded
-        with zeros on `padding_side`. `padding` says that the latter is padded already, on that
+        with zeros on `padding_side`. `padding=True` means that the latter is already padded on that
         side. `pool_factor` divides each page's number of vectors instead of fixing it to k.
-        `num_workers` changes nothing: pages are compressed in parallel as it is.
+        `num_workers` is ignored: pages are compressed in parallel anyway.
         """
         if padding_side not in ("left", "right"):
             raise InputError(f"padding_side: expected 'left' or 'right', found {padding_side!r}")
@@ -95,7 +95,7 @@ def _padded(pages: list[Tensor], like: Tensor, side: str) -> Tensor:
 
 
 def _members(page: Tensor, codes: Tensor) -> Clusters:
-    """The rows of a page that each of its codes is nearest to."""
+    """For each stored vector the rows of the page that are nearest to it."""
     import torch
 
     rows, vectors = to_numpy(page).astype(np.float32), to_numpy(codes).astype(np.float32)

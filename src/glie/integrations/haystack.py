@@ -24,14 +24,14 @@ except ImportError:
 
 @component
 class GlieRetriever:
-    """The pages of an index that answer a question, as Haystack documents.
+    """Finds the pages of an index that answer a question, as Haystack documents.
 
-    `index` is the folder of an index, or an open glie.Index. Questions are encoded by the encoder
-    that made it, or by `encoder`: one of glie's, its name, or a function of a list of texts (which
-    cannot be saved with the pipeline). `filters` are Haystack's own, over `meta`; those given for
-    one question stand in for those given here.
+    `index` is the folder of an index, or an open glie.Index. By default the encoder is
+    the one that made it; `encoder` is one of glie's, its name, or a function of a list of texts (a
+    function cannot be saved with the pipeline). `filters` are Haystack's own, over `meta`; those
+    given to `run` replace these.
 
-    A document has the page's id, its text (read by OCR where it was indexed so), its metadata and
+    A document has the page's id, its text (by OCR if it was indexed so), its metadata and
     its score.
     """
 
@@ -75,7 +75,7 @@ class GlieRetriever:
         return await asyncio.to_thread(self.run, query, filters, top_k)
 
     def to_dict(self) -> dict[str, Any]:
-        """The settings: the index as its path, an encoder as its name."""
+        """The settings: the index as its path, the encoder by name."""
         name = as_setting(self.encoder)
         if name is not None and not isinstance(name, str):
             raise InputError(
@@ -98,7 +98,7 @@ class GlieRetriever:
 
 
 def _matching(filters: dict[str, Any]) -> Where:
-    """Haystack's filters as a function, by its own reading of them."""
+    """Haystack's filters as a function, evaluated by Haystack."""
     return lambda page_id, metadata: document_matches_filter(
         filters, Document(id=page_id, meta=metadata)
     )

@@ -23,15 +23,15 @@ except ImportError:
 
 
 class GlieRetriever(BaseRetriever):
-    """The pages of an index that answer a question, as LangChain documents.
+    """Finds the pages of an index that answer a question, as LangChain documents.
 
-    `index` is the folder of an index, or an open glie.Index. Questions are encoded by the encoder
-    that made it, or by `encoder`: one of glie's, its name, or a function of a list of texts.
-    `where` restricts the pages to values of their metadata ({"document": "a.pdf"}; a list stands
-    for any of its values), or to those for which a function of id and metadata is true. `top` and
-    `where` may be given for one question too: `retriever.invoke(question, top=3)`.
+    `index` is the folder of an index, or an open glie.Index. By default the encoder is
+    the one that made it; `encoder` is one of glie's, its name, or a function of a list of texts.
+    `where` filters pages by metadata ({"document": "a.pdf"}; a list means any of its values), or by
+    a function of id and metadata. `top` and `where` can also be given
+    for one question: `retriever.invoke(question, top=3)`.
 
-    A document has the page's id, its text (read by OCR where it was indexed so), and its metadata
+    A document has the page's id, its text (by OCR if it was indexed so), and its metadata
     with the `score`. A retriever of a folder, with a named encoder, can be saved (`dumps`).
     """
 
@@ -68,7 +68,7 @@ class GlieRetriever(BaseRetriever):
 
     @property
     def lc_attributes(self) -> dict[str, Any]:
-        """What is saved otherwise than it was given: folders as text, an encoder as its name."""
+        """The settings that are saved in another form: the index as its path, the encoder by name."""
         return {"index": str(self._retriever.index.path), "encoder": as_setting(self.encoder)}
 
 

@@ -30,20 +30,19 @@ try:
 except ImportError:
     raise MissingExtraError("the LlamaIndex retriever", "llama-index") from None
 
-# what glie keeps for itself: a model that reads the page need not see it
+# glie's own metadata, hidden from models
 BOOKKEEPING = ["path", "digest", "origin", "missing"]
 
 
 class GlieRetriever(BaseRetriever):
-    """The pages of an index that answer a question, as nodes with scores.
+    """Finds the pages of an index that answer a question, as nodes with scores.
 
-    `index` is the folder of an index, or an open glie.Index. Questions are encoded by the encoder
-    that made it, or by `encoder`: one of glie's, its name, or a function of a list of texts.
-    `where` restricts the pages to values of their metadata ({"document": "a.pdf"}; a list stands
-    for any of its values), or to those for which a function of id and metadata is true; `filters`
-    does it in LlamaIndex's own words.
+    `index` is the folder of an index, or an open glie.Index. By default the encoder is
+    the one that made it; `encoder` is one of glie's, its name, or a function of a list of texts.
+    `where` filters pages by metadata ({"document": "a.pdf"}; a list means any of its values), or by
+    a function of id and metadata; `filters` are LlamaIndex's own filters.
 
-    A node has the page's id, its text (read by OCR where it was indexed so), its metadata, and its
+    A node has the page's id, its text (by OCR if it was indexed so), its metadata, and its
     document as the source.
     """
 
@@ -76,7 +75,7 @@ class GlieRetriever(BaseRetriever):
         return await asyncio.to_thread(self._retrieve, query_bundle)
 
     def _matching(self, filters: MetadataFilters) -> Where:
-        """LlamaIndex's filters as a function, by its own reading of them."""
+        """LlamaIndex's filters as a function, evaluated by LlamaIndex."""
         matches = build_metadata_filter_fn(
             lambda name: self._retriever.index.metadata(name), filters
         )

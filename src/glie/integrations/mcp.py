@@ -1,8 +1,6 @@
-"""An MCP server over an index, for assistants that read documents: it searches, shows a page, and
-says what there is.
+"""An MCP server over an index: assistants search it, read a page, and list its documents.
 
-Of files it reads only those that the index was made of, and only while they are what they were when
-they were indexed.
+It reads only files that were indexed, and only while they have not changed since.
 """
 
 from __future__ import annotations
@@ -30,9 +28,9 @@ try:
 except ImportError:
     raise MissingExtraError("the MCP server", "mcp") from None
 
-MOST_PAGES = 50  # that a search may ask for
-MOST_CHARACTERS = 8000  # of a page that a search shows; a printed page has 3,000
-MOST_DOCUMENTS = 200  # that are listed
+MOST_PAGES = 50  # of one search
+MOST_CHARACTERS = 8000  # of a page in a search; a printed page has 3,000
+MOST_DOCUMENTS = 200  # in a list
 
 Content: TypeAlias = TextContent | ImageContent
 Show = Annotated[
@@ -62,7 +60,7 @@ the document and page that an answer was found on.\
 
 
 class Server(MCPServer):
-    """MCPServer whose tools fail in one line, which says what is wrong and what to do."""
+    """MCPServer whose tools fail with one line: what is wrong and what to do."""
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
         try:
@@ -87,7 +85,7 @@ def make_server(
 
     @contextlib.asynccontextmanager
     async def lifespan(_: MCPServer) -> AsyncIterator[None]:
-        # while the client greets; what goes wrong is said when a question is asked
+        # load during the handshake; an error is reported by the first search
         threading.Thread(target=_load, args=[retriever]).start()
         yield
 
@@ -195,8 +193,8 @@ def _load(retriever: Retriever) -> None:
 
 
 def _seen(index: glie.Index, page_id: str, show: str) -> tuple[dict[str, Any], ImageFile | None]:
-    """A page's facts and text, and its picture where that is wanted or there is no text; a note
-    where there is nothing to see."""
+    """A page's facts and text, and its picture if that is wanted or there is no text; a note if
+    there is neither."""
     metadata = index.metadata(page_id)
     same, text, picture = unchanged(metadata), "", None
     if same and show != "image":
@@ -219,7 +217,7 @@ def _blocks(facts: dict[str, Any], picture: ImageFile | None = None) -> list[Con
 
 
 def _instead(index: glie.Index, page_id: str) -> str:
-    """What to ask for in place of a page that is not there."""
+    """What to ask for instead of a page that is not in the index."""
     document = known_documents(index).get(page_id.rpartition("#")[0])
     if document is not None:
         return f"of this document there are {listing(document.ids)}"

@@ -1,4 +1,4 @@
-"""GLIE inside mteb: any late-interaction model, its pages stored in few bytes.
+"""glie in mteb: evaluate any late-interaction model with compressed pages.
 
 model = GlieSearch("vidore/colqwen2-v1.0", bytes_per_page=520)
 mteb.evaluate(model, mteb.get_benchmark("ViDoRe(v2)"))
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from torch.utils.data import DataLoader
 
-BYTES_PER_PAGE = 520  # unless told
-NOTHING = np.zeros((0, 1), np.float32)  # in place of the vectors of a page without text
+BYTES_PER_PAGE = 520  # the default budget
+NOTHING = np.zeros((0, 1), np.float32)  # the vectors of a page without text
 PAGES_PER_ENCODE = 256  # 135 MB of float32, of a model that makes a thousand vectors a page
 
 
@@ -52,10 +52,10 @@ class GlieSearch:
 
     `model` makes the vectors: the name of a late-interaction model that mteb knows, such a model,
     a MultiVectorEncoder of sentence-transformers, or an encoder of glie. `codec`, or
-    `bytes_per_page`, says what is kept of a page. Indexes go into `folder`, one a corpus, and are
+    `bytes_per_page`, says how a page is stored. Indexes go into `folder`, one a corpus, and are
     read from there the next time; without one, into a temporary folder. A corpus that several
-    languages or runs share is encoded once. `normalize` takes models whose vectors are not of unit
-    length.
+    languages or runs share is encoded once. `normalize` accepts models whose vectors are not
+    normalised.
 
     mteb stores results by the model's name, revision and settings, so budgets stay apart.
     """
@@ -84,12 +84,12 @@ class GlieSearch:
         self._folder = Path(folder)
         self._index: Index | None = None
         self.mteb_model_meta = self._meta()
-        # what mteb cannot tell from another model shares its indexes with none
+        # a model without a revision shares its indexes with no other
         unknown = self.mteb_model_meta.revision in (None, "no_revision_available")
         self._only_mine = uuid.uuid4().hex if unknown else ""
 
     def _meta(self) -> ModelMeta:
-        """The wrapped model's, with what glie adds; mteb tells experiments apart by it."""
+        """The model's metadata with glie's settings; mteb tells experiments apart by it."""
         meta, config = self.model.mteb_model_meta, self.codec.config
         kept: dict[str, Any] = {"k": config.k, "dtype": config.dtype}
         if config.bytes_per_page:
@@ -117,16 +117,16 @@ class GlieSearch:
         num_proc: int | None = None,
         **_: Any,
     ) -> None:
-        """Compress a corpus, unless that was done before."""
+        """Compress a corpus, unless its index exists."""
         path = self._folder / f"{self._name_for(corpus, task_metadata.name)}.glie"
         if (path / "manifest.json").exists():
             self._index = Index.open(path)
         else:
             self._folder.mkdir(parents=True, exist_ok=True)
-            # of mteb's models, glie may know one by another name
+            # glie may know a model of mteb by another name
             known = self.model.encoder if isinstance(self.model, _GlieModel) else None
             self._index = Index.create(path, self.codec, encoder=known)
-        if not len(self._index):  # pages come in one commit: all are there, or none
+        if not len(self._index):  # one commit: all pages are there, or none
             how = task_metadata, hf_split, hf_subset, encode_kwargs, num_proc
             self._index.add(self._batches(corpus, *how))
 
@@ -136,7 +136,7 @@ class GlieSearch:
             arrays = dict(
                 zip(part["id"], self._encode(part, PromptType.document, *how), strict=True)
             )
-            # a page in which nothing was found to encode is not found either
+            # a page without vectors cannot be found
             names = [name for name, array in arrays.items() if len(array)]
             yield Batch(Pages([arrays[name] for name in names], names, normalize=self._normalize))
 
@@ -153,7 +153,7 @@ class GlieSearch:
         num_proc: int | None = None,
         **_: Any,
     ) -> dict[str, dict[str, float]]:
-        """The best pages a query, with their scores; of those in `top_ranked`, if it is given."""
+        """The best pages for each query with their scores; only those in `top_ranked`, if given."""
         index = self._index
         if index is None:
             raise InputError("search: no corpus is indexed yet; call index first")
@@ -183,7 +183,7 @@ class GlieSearch:
         encode_kwargs: Mapping[str, Any],
         num_proc: int | None,
     ) -> list[Floats]:
-        """The vectors of pages or queries, a row each, without what pads them."""
+        """The vectors of pages or queries, without padding."""
         loader = create_dataloader(
             rows,
             task_metadata=task_metadata,
@@ -208,13 +208,13 @@ class GlieSearch:
         return [array[array.any(axis=1)] for array in arrays]
 
     def _name_for(self, corpus: Dataset, task: str) -> str:
-        """A name for the index of a corpus, that all which decides its contents goes into: the
-        bytes of the corpus, the task (models may be prompted by it), the model and the codec."""
+        """The name of the index of a corpus, with a digest of all that decides its contents: the
+        corpus, the task (which may change the prompt), the model and the codec."""
         digest = digest_of(self._parts(corpus, task), bits=128)
         return re.sub(r"[^\w.-]+", "_", task) + "-" + digest[:16]
 
     def _parts(self, corpus: Dataset, task: str) -> Iterator[Any]:
-        """What decides the contents of an index, a thousand rows of the corpus at a time."""
+        """The parts of that digest, a thousand rows of the corpus at a time."""
         meta = self.model.mteb_model_meta
         made_by = meta.model_name_with_experiment, meta.revision, codec_digest(self.codec)
         for part in (task, *made_by, self._only_mine, self._normalize):
@@ -233,7 +233,7 @@ class _GlieModel:
             overwrites={
                 "name": f"glie/{Path(encoder.name).name}",
                 "revision": encoder.revision,
-                "modalities": ["text", "image"],  # one that reads is given what OCR finds
+                "modalities": ["text", "image"],  # a text encoder gets the text from OCR
                 "embed_dim": int(to_numpy(encoder.encode_queries(["a"])[0]).shape[1]),
             }
         )
@@ -261,7 +261,7 @@ class _GlieModel:
 
 
 def _mteb_model(model: Any) -> Any:
-    """A model of mteb, whatever was given."""
+    """A model of mteb, from any of the accepted forms."""
     if isinstance(model, str):
         return mteb.get_model(model)
     if hasattr(model, "mteb_model_meta") and _encoding_of(model):
@@ -277,21 +277,21 @@ def _mteb_model(model: Any) -> Any:
 
 
 def _encoding_of(model: Any) -> Any:
-    """What encodes, of a model of mteb. Those of many vectors hide it, since what it gives is no
-    array of one shape; those that only search or score pairs have none."""
+    """The encoding function of a model of mteb, or None. Late-interaction models have `_encode`,
+    since they return arrays of different lengths."""
     return getattr(model, "encode", None) or getattr(model, "_encode", None)
 
 
 def descending(scores: Iterable[float]) -> list[float]:
-    """Scores that fall from page to page: mteb ranks by them alone, where two are equal by id, and
-    what stands behind a shortlist may be above it by rounding.
+    """Strictly falling scores that keep the order of the pages. mteb ranks by score alone and breaks
+    ties by id; behind the shortlist a score may also be higher, by rounding.
 
     >>> descending([2.0, 2.0, 1.0])
     [2.0, 1.9999998807907104, 1.0]
     """
     fallen: list[float] = []
     for score in scores:
-        if fallen and score >= fallen[-1]:  # in the 32 bits that trec_eval reads
+        if fallen and score >= fallen[-1]:  # in float32, which trec_eval reads
             score = float(np.nextafter(np.float32(fallen[-1]), np.float32(-np.inf)))
         fallen.append(score)
     return fallen

@@ -1,4 +1,4 @@
-"""What the poolers of other libraries share: tensors in, the vectors of their codes out."""
+"""Shared by the poolers for other libraries: tensors in, the stored vectors of their codes out."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def chosen(k: int | None, codec: Codec | None) -> Codec:
-    """The codec for a budget: training-free unless one is given."""
+    """The codec for k vectors: training-free by default."""
     if codec is not None and not isinstance(codec, Codec):
         raise InputError(f"codec: expected a glie.Codec, found {type(codec).__name__}")
     if codec is None:
@@ -25,8 +25,8 @@ def chosen(k: int | None, codec: Codec | None) -> Codec:
 
 
 def pooled(embeddings: Sequence[Tensor], codec: Codec) -> list[Tensor]:
-    """The vectors of each page's code, in the type and on the device of the page's own. Rows of
-    zeros are padding; a page of nothing else stays empty."""
+    """The vectors of each page's code, with the dtype and device of the page. Rows of zeros are
+    padding; a page of only padding stays empty."""
     import torch
 
     pages = [to_numpy(page).astype(np.float32) for page in embeddings]

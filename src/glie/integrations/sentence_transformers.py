@@ -1,4 +1,4 @@
-"""glie as a token pooling of sentence-transformers.
+"""glie as token pooling for sentence-transformers.
 
 pooling = GliePooling(k=16)
 model.encode_document(pages, token_pooling=pooling)  # in one call
@@ -30,13 +30,13 @@ CODEC = "codec"
 class GliePooling(BaseTokenPooling):
     """k vectors a document: its normalised k-means centroids, or the code of a given codec.
 
-    A document with fewer distinct vectors than k keeps those. Questions stay whole unless `tasks`
-    names them. A saved model takes the codec with it, and loads again with
+    A document with fewer distinct vectors than k keeps all of them. Questions are pooled only if
+    `tasks` names them. A saved model takes the codec with it, and loads again with
     `trust_remote_code=True`, which sentence-transformers asks for before it imports any module
     that is not its own.
     """
 
-    config_keys = ("k", "tasks")  # for people to read: `load` goes by the codec
+    config_keys = ("k", "tasks")  # for information: `load` reads the codec
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class GliePooling(BaseTokenPooling):
 
     @property
     def k(self) -> int:
-        """How many vectors a document keeps."""
+        """The number of vectors stored for a document."""
         return self.codec.k
 
     def pool_one(self, embedding: Tensor, **kwargs: Any) -> Tensor:

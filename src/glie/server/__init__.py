@@ -3,6 +3,5 @@
     from glie.server.app import create_app
     app = create_app("my.glie", read_only=True)  # for any ASGI server
 
-The page is one HTML file, one style sheet and one script; nothing that it asks for leaves the
-machine.
+The page is one HTML file, one style sheet and one script. It loads nothing from other machines.
 """

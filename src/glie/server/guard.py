@@ -1,8 +1,8 @@
-"""Who may ask: the gate that every request passes before the application sees it.
+"""Access control: the checks that every request passes before the application sees it.
 
-A page of another site can make a browser send requests to this machine. Three checks keep it out:
-the name that the browser thinks it is talking to (a name that was made to point here is refused),
-the site that a request comes from, and, where there is one, the token.
+A page of another site can make a browser send requests to this machine. Three checks refuse them:
+the Host header (against DNS rebinding), the site that a request comes from (against cross-site
+requests), and the token, if there is one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 COOKIE = "glie"
-# the page's own files hold nothing of the index; the rest of them is behind the token
+# these need no token: the files of the page hold nothing of the index
 OPEN_PATHS = re.compile(r"/|/health|/session|/static/[^/]+")
 CHANGES = {"POST", "PUT", "PATCH", "DELETE"}
 
@@ -46,7 +46,7 @@ HEADERS = {
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach what listens there."""
+    """Whether only this machine can reach a server on that host."""
     if host == "localhost":
         return True
     try:
@@ -56,7 +56,7 @@ def is_loopback(host: str) -> bool:
 
 
 def check_exposure(host: str, token: str | None) -> None:
-    """Refuse to listen where others can reach without a token that is worth the name."""
+    """Refuse to listen where others can reach the server, unless there is a good token."""
     if token is not None and not re.fullmatch(r"[\x21-\x7e]{8,}", token):
         raise InputError(
             "--token: expected at least 8 letters, digits or signs, without spaces; "
@@ -69,19 +69,23 @@ def check_exposure(host: str, token: str | None) -> None:
 
 
 def session_of(token: str) -> str:
-    """What a browser keeps of a token: enough to prove that it was known, and not the token."""
+    """The session cookie: it proves that the token was known, without containing it."""
     return hmac.new(token.encode(), b"glie session", hashlib.sha256).hexdigest()
 
 
 def same(one: str, other: str) -> bool:
-    """Whether two secrets are equal, in a time that does not tell how much of them is."""
+    """Whether two secrets are equal, compared in constant time."""
     return hmac.compare_digest(one.encode("utf-8", "replace"), other.encode("utf-8", "replace"))
 
 
 class Guard:
-    """The ASGI application behind its checks. `hosts` are the names that it answers to; None:
-    any, which is safe only with a token. `refuse` makes the answer to what is not let in, `seen`
-    is told of every answer."""
+    """ASGI middleware with these checks, security headers and a limit on the body.
+
+    `hosts` are the names that the server answers to (None: any, which is safe only with a token).
+    `refuse` makes the response to a refused request. `seen` is called with the status of every
+    response. Starlette's TrustedHostMiddleware answers 400 in plain text; this answers 421 in JSON,
+    like all other errors, so the host check is ours.
+    """
 
     def __init__(
         self,
@@ -101,7 +105,7 @@ class Guard:
         self._seen = seen
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":  # the start and the end of the server
+        if scope["type"] != "http":  # startup and shutdown
             await self._app(scope, receive, send)
             return
 
@@ -149,7 +153,7 @@ class Guard:
 
 
 def hostname(host: str) -> str:
-    """The name in a Host header, without port and brackets; empty when it is malformed."""
+    """The name in a Host header, without port and brackets; empty if it is malformed."""
     try:
         return (urlsplit(f"//{host}").hostname or "").lower()
     except ValueError:
@@ -157,7 +161,7 @@ def hostname(host: str) -> str:
 
 
 def too_large(limit: int) -> str:
-    return f"the body is larger than the {limit:,} bytes that are taken"
+    return f"the body is larger than the limit of {limit:,} bytes"
 
 
 def _headers(scope: Message) -> dict[str, str]:
@@ -167,7 +171,7 @@ def _headers(scope: Message) -> dict[str, str]:
 
 
 def _same_site(headers: dict[str, str], host: str) -> bool:
-    """Whether a change comes from the server's own page, or from no page at all."""
+    """Whether a change comes from the server's own page, or not from a web page."""
     if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         return False
     origin = headers.get("origin")
@@ -175,7 +179,7 @@ def _same_site(headers: dict[str, str], host: str) -> bool:
 
 
 def _counted(receive: Receive, limit: int) -> Receive:
-    """What arrives, until it is more than it may be."""
+    """Receive a body, and refuse it once it exceeds the limit."""
     arrived = 0
 
     async def counted() -> Message:

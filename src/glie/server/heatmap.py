@@ -1,7 +1,7 @@
-"""Where on a page each word of a question finds its evidence.
+"""Heat map: where on a page each word of a question matches.
 
-Late interaction scores a page by the best match of every vector of the question. So a match has a
-place: the word of the page, or the patch of its picture, that the matching vector comes from.
+Late interaction scores a page by the best match of every question vector. So a match has a place:
+the word of the page, or the patch of its picture, that the matching vector comes from.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ Ints = npt.NDArray[np.int64]
 Span = tuple[int, int]  # characters of a text
 Box = tuple[float, float, float, float]  # left, top, right, bottom, as fractions of the page
 
-MOST_PLACES = 40  # shown a word of the question
-FAINTEST = 0.25  # of the heat of the best place; what is fainter is left out
+MOST_PLACES = 40  # shown for a word of the question
+FAINTEST = 0.25  # places with less of the best place's heat are left out
 
 
 class Places(NamedTuple):
-    """A page's places, and the one that each of its vectors comes from (-1: none)."""
+    """The places of a page, and for each of its vectors the place it comes from (-1: none)."""
 
     kind: Literal["boxes", "spans"]  # parts of the picture, or of the text
     places: Sequence[Box] | Sequence[Span]
-    labels: Sequence[str]  # the word that stands there, if it is known
+    labels: Sequence[str]  # the word at each place, if it is known
     of_vector: Ints
 
 
 class Warm(NamedTuple):
-    """A place and how much it says to a word: 1 is the best place of the page for that word."""
+    """A place where a word matches. A heat of 1 marks the word's best place on the page."""
 
     place: int
     heat: float
@@ -46,10 +46,10 @@ class Warm(NamedTuple):
 
 
 class WordHeat(NamedTuple):
-    """A word of the question, what it adds to the page's score, and where that comes from."""
+    """A word of the question, its part of the page's score, and the places it matches."""
 
     text: str
-    common: bool  # one that stands in every question
+    common: bool  # a stop word
     start: int
     end: int
     score: float
@@ -57,18 +57,18 @@ class WordHeat(NamedTuple):
 
 
 def words_of(text: str) -> list[Span]:
-    """Where the words of a text are: runs without white space."""
+    """The spans of the words of a text: runs without white space."""
     return [match.span() for match in re.finditer(r"\S+", text)]
 
 
 def span_places(text: str, spans: Sequence[Span]) -> Places:
-    """The words of a text as places, for vectors that stand for these characters."""
+    """The words of a text as places. `spans` are the characters that each vector comes from."""
     words = words_of(text)
     return Places("spans", words, [text[a:b] for a, b in words], owners(words, spans))
 
 
 def word_places(text: str, spans: Sequence[Span], words: Sequence[Word]) -> Places:
-    """The words on the page as places: `text` is what was encoded, `words` the same with boxes."""
+    """The words of a drawn page as places: `text` was encoded, `words` are the same with boxes."""
     runs = words_of(text)
     boxed = _matched([text[a:b] for a, b in runs], [word.text for word in words])
     mine = owners(runs, spans)
@@ -81,7 +81,7 @@ def word_places(text: str, spans: Sequence[Span], words: Sequence[Word]) -> Plac
 
 
 def patch_places(grid: Grid, vectors: int) -> Places:
-    """The patches of a picture as places, row by row, for a page of so many vectors."""
+    """The patches of a picture as places, row by row. `vectors` is how many the page has."""
     down, across = 1 / grid.rows, 1 / grid.columns
     boxes = [
         (column * across, row * down, (column + 1) * across, (row + 1) * down)
@@ -94,7 +94,7 @@ def patch_places(grid: Grid, vectors: int) -> Places:
 
 
 def owners(words: Sequence[Span], spans: Sequence[Span]) -> Ints:
-    """The word that each span begins in; -1 for those in none."""
+    """The word in which each span begins, or -1."""
     starts = np.array([start for start, _ in words], np.int64)
     found = np.full(len(spans), -1, np.int64)
     for vector, (start, end) in enumerate(spans):
@@ -112,9 +112,11 @@ def heat(
     places: Places,
     scored: Floats | None = None,
 ) -> list[WordHeat]:
-    """For each word of the question: its part of the score and the places that it is warm at.
-    `scored` are the vectors that the score comes from, if not those of the page. Where `spans` are
-    not those of the question's vectors, it is taken as one word."""
+    """For each word of the question: its part of the score, and the places it matches.
+
+    `scored` are the vectors that the score comes from, if not those of the page. If `spans` do not
+    fit the question's vectors, the whole question counts as one word.
+    """
     words = words_of(question)
     mine = owners(words, spans)
     if len(mine) != len(asked):
@@ -137,7 +139,7 @@ def heat(
 
 
 def _warmest(similar: Floats) -> list[Warm]:
-    """The best places, their heat rising from the page's usual similarity to its best."""
+    """The best places. Heat rises from 0 at the page's median similarity to 1 at its best."""
     if not len(similar):
         return []
     usual, best = float(np.median(similar)), float(similar.max())
@@ -152,8 +154,8 @@ def _warmest(similar: Floats) -> list[Warm]:
 
 
 def _matched(runs: list[str], words: list[str]) -> Ints:
-    """For each word of a text the same word among those with boxes, in order; -1 where they differ
-    (the two are read in different ways: one joins what a line's end had parted)."""
+    """For each word of a text the same word among those with boxes, in order, or -1. The two lists
+    differ where a word was hyphenated at the end of a line."""
     found = np.full(len(runs), -1, np.int64)
     blocks = difflib.SequenceMatcher(None, runs, words, autojunk=False).get_opcodes()
     for what, first, last, other, other_last in blocks:

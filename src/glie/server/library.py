@@ -268,7 +268,7 @@ class Library:
         page, encoder = self.page(index, page_id), self.encoder
         if reads(encoder) == "image":
             picture = page.image()
-            grid: Grid | None = _asked(encoder, "patches")(picture)
+            grid: Grid | None = _method(encoder, "patches")(picture)
             if grid is None:
                 raise NotShownError(f"encoder {encoder.name!r} does not tell its patches apart")
             vectors = encoder.encode_pages([picture])[0]
@@ -277,7 +277,7 @@ class Library:
             text, words = read_image(page.image(OCR_PIXELS))
         else:
             text, words = self.text(index, page_id), page.words()
-        spans = _asked(encoder, "spans")(text)
+        spans = _method(encoder, "spans")(text)
         vectors = encoder.encode_pages([text])[0]
         if len(vectors) != len(spans):
             found = f"{len(vectors)} vectors and {len(spans)} places for them"
@@ -305,7 +305,7 @@ class Library:
         return found.places, heat(question, spans, asked, page, found.places, stored)
 
 
-def _asked(encoder: Encoder, method: str) -> Callable[[Any], Any]:
+def _method(encoder: Encoder, method: str) -> Callable[[Any], Any]:
     """An optional method of an encoder, which says where its vectors come from."""
     found = getattr(encoder, method, None)
     if found is None:

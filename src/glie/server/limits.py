@@ -1,4 +1,4 @@
-"""How much one request may ask for."""
+"""Limits on requests."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from glie.errors import InputError
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """What a server takes at most; all are whole numbers of at least 1."""
+    """The most that a server accepts; all are whole numbers of at least 1."""
 
-    upload_bytes: int = 100 << 20  # of the body of an upload, all files together
-    upload_pages: int = 2000  # of one upload
-    body_bytes: int = 4 << 20  # of the body of any other request
+    upload_bytes: int = 100 << 20  # body of an upload, all files together
+    upload_pages: int = 2000  # in one upload
+    body_bytes: int = 4 << 20  # body of any other request
     query_characters: int = 2000
     query_vectors: int = 2048
     top: int = 100  # pages a search returns
-    searches: int = 4  # at the same time; others wait
-    waiting: int = 256  # searches that may wait; those after them are refused
+    searches: int = 4  # at a time; others wait
+    waiting: int = 256  # searches that may wait; further ones are refused
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):

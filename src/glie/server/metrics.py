@@ -1,4 +1,4 @@
-"""What the server counts, in the text format that Prometheus reads."""
+"""Counters of the server, in Prometheus' text format."""
 
 from __future__ import annotations
 
@@ -31,19 +31,21 @@ class Metrics:
         )
         self.encodings = Histogram(
             "glie_encode_seconds",
-            "Time to make a question into vectors.",
+            "Time to encode a question.",
             buckets=SECONDS,
             registry=registry,
         )
         self._scanned = Counter("glie_pages_scanned", "Pages scored by codes.", registry=registry)
-        self._regenerated = Counter("glie_pages_regenerated", "Pages read back.", registry=registry)
+        self._regenerated = Counter(
+            "glie_pages_regenerated", "Pages reconstructed.", registry=registry
+        )
         self._read = Counter("glie_read_bytes", "Bytes read by searches.", registry=registry)
         self.added = Counter("glie_pages_added", "Pages added by uploads.", registry=registry)
         self.deleted = Counter("glie_pages_deleted", "Pages deleted.", registry=registry)
         self._pages = Gauge("glie_index_pages", "Pages in the index.", registry=registry)
 
     def answered(self, scope: Mapping[str, Any], status: int) -> None:
-        # and not the path, of which are many
+        # not the path: there are as many as pages
         route = getattr(scope.get("route"), "path_format", "none")
         self._requests.labels(route, str(status)).inc()
 

@@ -1,4 +1,4 @@
-"""Names for uploaded files: whatever a client sends becomes one plain name in one folder."""
+"""File names for uploads: what a client sends becomes one safe name in one folder."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import unicodedata
 from glie.documents import SUFFIXES
 from glie.errors import DocumentError
 
-MOST_BYTES = 120  # of a name; file systems take 255, and numbers may be added
+MOST_BYTES = 120  # of a name; file systems allow 255, and a number may be appended
 DEVICES = {"con", "prn", "aux", "nul", *(f"{d}{n}" for d in ("com", "lpt") for n in range(1, 10))}
 
 
 def safe_name(given: str) -> str:
-    """The last part of a path as a file name that is harmless on every system.
+    """The last part of a path, as a file name that is safe on every system.
 
     >>> safe_name("../../etc/Annual Report.PDF"), safe_name("C:\\\\x\\\\nul.txt")
     ('Annual Report.PDF', '_nul.txt')
     """
     name = re.split(r"[/\\]", unicodedata.normalize("NFC", given))[-1]
-    # what is not printable (control characters, marks that turn the reading direction, halves of
-    # letters), and what Windows refuses
+    # replace what is not printable (control characters, marks that change the reading direction,
+    # lone surrogates) and what Windows refuses
     name = "".join(c if c.isprintable() and c not in '<>:"|?*#%' else "_" for c in name)
     name = name.strip(" .")
     stem, dot, suffix = name.rpartition(".")
@@ -38,7 +38,7 @@ def safe_name(given: str) -> str:
 
 
 def numbered(name: str, number: int) -> str:
-    """The name for a second, third, … document of the same name.
+    """The name of the second, third, … document of the same name.
 
     >>> numbered("report.pdf", 2)
     'report (2).pdf'

@@ -1,4 +1,4 @@
-"""A page's vectors in the plane that shows most of them, with what is stored of the page."""
+"""A page's vectors on the plane of their two main components, with the stored vectors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Seen:
 
     at: Point
     anchor: int  # the nearest one
-    label: str  # the word that it stands for, if that is known
+    label: str  # the word that it comes from, if that is known
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,13 +30,13 @@ class Anchor:
     """A stored vector."""
 
     at: Point
-    count: int  # vectors that it stands for
-    length: float | None  # of the mean of those nearest to it, before it was put on the sphere
+    count: int  # vectors of its cluster
+    length: float | None  # of the mean of the vectors nearest to it, before normalisation
 
 
 @dataclasses.dataclass(frozen=True)
 class Child:
-    """A vector that the index reads back."""
+    """A reconstructed vector."""
 
     at: Point
     anchor: int
@@ -52,7 +52,7 @@ class PageMap:
     children: list[Child]
     norm_low: float
     norm_high: float
-    twonn: float | None  # intrinsic dimension, and those of the two controls
+    twonn: float | None  # intrinsic dimension; the next two are its controls
     gaussian: float | None
     uniform: float | None
 
@@ -60,7 +60,7 @@ class PageMap:
 def page_map(
     page_id: str, vectors: Floats, labels: Sequence[str], codes: Codes, children: Floats
 ) -> PageMap:
-    """`vectors` are those of the page with their labels; none, where they are not known."""
+    """The map of a page. `vectors` and `labels` are empty if it could not be encoded again."""
     used = np.flatnonzero(codes.counts[0])
     anchors = codes.vectors[0][used]
     known = vectors if len(vectors) else children

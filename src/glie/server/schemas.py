@@ -1,4 +1,4 @@
-"""What the API takes and gives, as its OpenAPI schema tells it."""
+"""Requests and responses of the API; the OpenAPI schema is made from them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SearchRequest(Model):
     """A question: `query` in words, for an index that names its encoder, or `vectors`, one unit
     vector a token, of any encoder."""
 
-    model_config = ConfigDict(strict=True)  # "10" and true are no numbers
+    model_config = ConfigDict(strict=True)  # "10" and true are not numbers
 
     query: str | None = Field(None, description="The question, in words.", examples=[QUESTION])
     vectors: list[list[float]] | None = Field(
@@ -38,20 +38,22 @@ class SearchRequest(Model):
         None, ge=0, le=10_000, description="Pages to regenerate; 0: none.", examples=[None]
     )
     exact: bool | None = Field(
-        None, description="Score every page, or only candidates; null: what suits the index's size."
+        None, description="Score every page, or only candidates; null: by the index's size."
     )
-    normalize: bool = Field(False, description="Take vectors that are not of unit length.")
+    normalize: bool = Field(False, description="Accept vectors that are not normalised.")
 
 
 class Hit(Model):
-    """A page that answers."""
+    """A page that was found."""
 
     rank: int
     id: str = Field(examples=[PAGE_ID])
     score: float
     document: str | None
     page: int | None
-    snippet: str = Field(description="Where the page answers; empty where its text is not known.")
+    snippet: str = Field(
+        description="The best matching passage; empty if the page's text is not known."
+    )
     marks: list[tuple[int, int]] = Field(
         description="Where the question's words are in the snippet: characters from, to."
     )
@@ -60,7 +62,7 @@ class Hit(Model):
 
 
 class Cost(Model):
-    """What a search cost."""
+    """The cost of a search."""
 
     pages_scanned: int
     pages_estimated: int
@@ -71,7 +73,7 @@ class Cost(Model):
 
 
 class SearchResponse(Model):
-    """The pages found, best first, and what finding them cost."""
+    """The pages found, best first, and the cost of the search."""
 
     query: str | None
     hits: list[Hit]
@@ -84,18 +86,18 @@ class Page(Model):
     id: str = Field(examples=[PAGE_ID])
     document: str | None
     page: int | None
-    pages: int | None = Field(description="Of the document, in the index.")
+    pages: int | None = Field(description="Pages of the document in the index.")
     previous: str | None
     next: str | None
     origin: str | None = Field(description="Where its text is from: text or ocr.")
     picture: bool
     text: str
     note: str | None = Field(description="Why there is no text.")
-    metadata: dict[str, Any] = Field(description="What else is stored of it.")
+    metadata: dict[str, Any] = Field(description="Its other metadata.")
 
 
 class Warm(Model):
-    """A place that a word of the question is warm at."""
+    """A place where a word of the question matches."""
 
     place: int = Field(description="Its number among `places`.")
     heat: float = Field(ge=0, le=1, description="1 at the word's best place.")
@@ -106,7 +108,7 @@ class Word(Model):
     """A word of the question."""
 
     text: str
-    common: bool = Field(description="Whether it stands in every question, like `the`.")
+    common: bool = Field(description="Whether it is a stop word, like `the`.")
     start: int
     end: int
     score: float = Field(description="What it adds to the score of the page.")
@@ -114,7 +116,7 @@ class Word(Model):
 
 
 class Heatmap(Model):
-    """Where on a page each word of a question found its evidence."""
+    """Where on a page each word of a question matches."""
 
     id: str = Field(examples=[PAGE_ID])
     query: str
@@ -151,7 +153,7 @@ class Documents(Model):
 
 
 class Added(Model):
-    """What became of an upload."""
+    """The result of an upload."""
 
     documents: list[str] = Field(examples=[["report.pdf"]])
     pages: int
@@ -165,7 +167,7 @@ class Deleted(Model):
 
 
 class Info(Model):
-    """What the index holds and what it weighs, and what the server allows."""
+    """Counts and sizes of the index, and the limits of the server."""
 
     name: str
     version: str
@@ -205,7 +207,8 @@ class Token(Model):
 
 
 class Budget(Model):
-    """What a page takes, and what is kept of a search over all vectors."""
+    """Bytes a page at a budget, and how well a search at that budget agrees with one over all
+    vectors."""
 
     budget: int | None
     bytes_per_page: float
@@ -246,7 +249,7 @@ class Shape(Model):
 
 
 class Survey(Model):
-    """What budgets would keep of this corpus, and its geometry, measured in the background."""
+    """Quality by budget and geometry of this corpus, measured in the background."""
 
     state: Literal["idle", "running", "done", "failed"]
     doing: str
@@ -276,10 +279,10 @@ class Child(Model):
 
 
 class PageMap(Model):
-    """A page's vectors in a plane, with what is stored and what is read back."""
+    """A page's vectors in a plane, with the stored and the reconstructed ones."""
 
     id: str = Field(examples=[PAGE_ID])
-    reason: str | None = Field(description="Why only what is stored is shown.")
+    reason: str | None = Field(description="Why the page's original vectors are missing.")
     explained: float
     vectors: list[Seen]
     anchors: list[Anchor]

@@ -1,5 +1,7 @@
-"""What budgets would keep of this corpus, and what shape its vectors have: measured in the
-background on some of its pages, once for a state of the index."""
+"""Measure a corpus in the background: quality by budget, and geometry, on a sample of its pages.
+
+A survey is made once for each state of the index.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from glie.pages import Floats, Pages
 from glie.planning import Planned, plan
 from glie.server.library import Library
 
-SAMPLE = 120  # pages that are encoded again
+SAMPLE = 120  # pages to encode again
 BUDGETS = (130, 260, 520, 1040, 2080, 4160)  # bytes a page
 
 log = logging.getLogger("glie.serve")
@@ -26,15 +28,15 @@ log = logging.getLogger("glie.serve")
 
 @dataclasses.dataclass(frozen=True)
 class Survey:
-    """Where a survey is, and what it found."""
+    """The progress of a survey, and its results."""
 
     state: Literal["idle", "running", "done", "failed"] = "idle"
     doing: str = ""
-    share: float = 0.0  # of the work that is done
-    generation: int = -1  # the state of the index that it is of
+    share: float = 0.0  # of the work done
+    generation: int = -1  # of the index that was measured
     sampled: int = 0
-    budgets: tuple[Planned, ...] = ()  # the last uncompressed
-    current: Planned | None = None  # the index's own codec
+    budgets: tuple[Planned, ...] = ()  # the last row is uncompressed
+    current: Planned | None = None  # with the index's own codec
     geometry: CorpusGeometry | None = None
 
 
@@ -47,7 +49,7 @@ class Surveyor:
         self.survey = Survey()
 
     def start(self) -> Survey:
-        """Begin one, unless one is being made or is there already."""
+        """Start a survey, unless one is under way or up to date."""
         generation = self._library.index.generation
         with self._lock:
             made = self.survey.state == "done" and self.survey.generation == generation
@@ -81,7 +83,7 @@ class Surveyor:
         rows = plan(
             pages,
             budgets_for(pages.dim),
-            encoder=None if index.encoder is None else index.encoder.to_dict(),
+            encoder=index.encoder,
             codec=index.codec,
             progress=lambda progress: self._say(str(progress), 0.75),
         )
@@ -101,7 +103,7 @@ class Surveyor:
 def sample(
     library: Library, index: Index, most: int, progress: Callable[[int, int], None]
 ) -> Pages:
-    """All vectors of some pages, drawn from those whose documents can be read."""
+    """All vectors of at most `most` pages, drawn at random; pages without a file are skipped."""
     ids = index.ids
     kept: dict[str, Floats] = {}
     why = "the index is empty"
@@ -120,5 +122,5 @@ def sample(
 
 
 def budgets_for(dim: int) -> list[int]:
-    """The budgets that are worth a look for vectors of so many numbers."""
+    """The budgets to measure, in bytes a page, scaled with the dimension of the vectors."""
     return [budget * max(1, round(dim / 128)) for budget in BUDGETS]

@@ -1,8 +1,8 @@
-"""Documents that come and go while the index is served.
+"""Add and delete documents while the index is served.
 
-A file is first written beside its place and waited for, then renamed, then indexed; only when the
-index has committed it is it acknowledged. So whatever happens in between, what was acknowledged is
-there, and what was not may be sent again.
+A file is written under a temporary name, flushed to disk, renamed, then indexed. The server answers
+after the index has committed. So an acknowledged upload is on disk, and any other can be sent
+again.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from glie.server.names import numbered, safe_name
 from glie.storage import flush_durably, make_durably, rename_durably
 from glie.wording import count
 
-ARRIVING = ".arriving-"  # begins the names of files that are not there yet
+ARRIVING = ".arriving-"  # prefix of temporary names
 
 
 class Sent(NamedTuple):
-    """A file as it was sent."""
+    """A file that a client sent."""
 
     name: str
     file: BinaryIO
@@ -40,11 +40,11 @@ class Sent(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Added:
-    """What became of an upload."""
+    """The result of an upload."""
 
-    documents: list[str]  # under the names that the index has for them
-    pages: int  # that were added
-    unchanged: list[str]  # the index had them already
+    documents: list[str]  # their names in the index
+    pages: int  # added
+    unchanged: list[str]  # documents that the index already had
     problems: list[str]
 
 
@@ -59,11 +59,12 @@ class Uploads:
     def add(
         self, files: Sequence[Sent], progress: Callable[[IngestProgress], None] = ignore
     ) -> Added:
-        """Keep and index these files: all that can be read. Raises DocumentError if none can."""
+        """Store and index these files, skipping unreadable ones. Raises DocumentError if none is
+        left."""
         library = self._library
         if not files:
             raise InputError("no file was sent; expected at least one, in the field 'files'")
-        encoder = library.encoder  # or say what is wrong with it, before anything is kept
+        encoder = library.encoder  # raises before anything is stored
         with self._lock, _writing(library.path) as index:
             try:
                 make_durably(library.folder)
@@ -92,7 +93,7 @@ class Uploads:
                 library.refresh()
                 names = {known.path: name for name, known in known_documents(index).items()}
                 for path in kept:
-                    if str(path) not in names:  # nothing of it was indexed
+                    if str(path) not in names:  # no page of it was indexed
                         path.unlink(missing_ok=True)
             stored = list(dict.fromkeys(names[str(path)] for path in kept if str(path) in names))
             if not stored:
@@ -105,7 +106,7 @@ class Uploads:
             )
 
     def _keep(self, index: Index, sent: Sent, room: int) -> tuple[Path, int]:
-        """Write a file to its place in the index's folder; it has at most `room` pages."""
+        """Write a file of at most `room` pages into the index's folder."""
         name, folder = safe_name(sent.name), self._library.folder
         arriving = folder / f"{ARRIVING}{secrets.token_hex(8)}{Path(name).suffix}"
         try:
@@ -129,8 +130,8 @@ class Uploads:
             arriving.unlink(missing_ok=True)
 
     def delete(self, name: str) -> int:
-        """Delete a document from the index and, if it was uploaded, its file; returns how many
-        pages it had."""
+        """Delete a document from the index and, if it was uploaded, its file; returns its number
+        of pages."""
         library = self._library
         with self._lock, _writing(library.path) as index:
             library.refresh()
@@ -145,7 +146,7 @@ class Uploads:
 
 @contextlib.contextmanager
 def _writing(path: Path) -> Iterator[Index]:
-    """The index, for this one change."""
+    """The index, opened and locked for one change."""
     index = Index.open(path)
     try:
         with index.writing():
@@ -156,15 +157,15 @@ def _writing(path: Path) -> Iterator[Index]:
 
 
 def _remove_arriving(folder: Path) -> None:
-    """What an interrupted upload left; nobody else writes here now."""
+    """Delete what an interrupted upload left. The caller holds the writer's lock."""
     for path in folder.glob(f"{ARRIVING}*"):
         with contextlib.suppress(OSError):
             path.unlink()
 
 
 def _free_place(index: Index, folder: Path, name: str, digest: str) -> Path:
-    """Where a file of this name and content goes: where it is already, or where nothing is. A
-    document of the index that has the name keeps it."""
+    """The path for a file of this name and content: where it already is, or a free one. A
+    document of the index keeps its name."""
     known = known_documents(index)
     number, tried = 1, name
     while True:

@@ -31,7 +31,7 @@ function size(bytes) {
   }
   return `${Math.round(bytes)} bytes`;
 }
-// the server counts characters, the browser's strings halves of some of them
+// the server counts characters, the browser UTF-16 units
 const characters = (text) => Array.from(text);
 
 // ---- asking the server
@@ -102,7 +102,7 @@ document.addEventListener("click", (event) => {
 addEventListener("popstate", () => route());
 
 function route() {
-  if (info === null) return;  // asked before the page knows its index: that will bring it here again
+  if (info === null) return;  // the index is not known yet; this runs again when it is
   const at = address();
   const view = ["budget", "geometry"].includes(at.get("view")) ? at.get("view") : "search";
   for (const name of ["search", "budget", "geometry"]) $(name).hidden = name !== view;
@@ -236,17 +236,17 @@ $("form").addEventListener("submit", (event) => {
 
 // ---- one page, and why it matched
 
-const shown = { id: null, query: null, page: null, heat: null, pinned: null, turn: 0 };  // turn: which showing
+const shown = { id: null, query: null, page: null, heat: null, pinned: null, turn: 0 };  // turn: counts the views
 
 async function showPage(id, query) {
   const viewer = $("viewer");
   if (!viewer.open) viewer.showModal();
   if (shown.id === id && shown.query === query) return;
   Object.assign(shown, { id, query, page: null, heat: null, pinned: null, turn: shown.turn + 1 });
-  const { turn } = shown;  // an answer to an earlier one, even of the same page, comes too late
+  const { turn } = shown;  // answers to an earlier view, even of the same page, are dropped
   $("words").replaceChildren();
   $("found").replaceChildren();
-  $("why-note").textContent = query ? "Looking for the evidence…" : "";
+  $("why-note").textContent = query ? "Looking for what matched…" : "";
   $("why-title").textContent = query ? "Why this page" : "This page";
   $("seen-by").hidden = !query;
   $("to-map").href = `/?${new URLSearchParams({ view: "geometry", page: id })}`;
@@ -268,7 +268,7 @@ async function showPage(id, query) {
     return;
   }
   if (query) await showHeat();
-  else $("why-note").textContent = "Search for something to see where a page answers.";
+  else $("why-note").textContent = "Search for something to see where a page matches.";
 }
 
 function drawPage(page) {
@@ -334,7 +334,7 @@ function light(active, move = false) {
   if (!heat || heat.kind === "none") return;
   [...$("words").children].forEach((button, number) => button.setAttribute("aria-pressed", String(number === active)));
   const warm = [];
-  const some = heat.words.some((word) => !word.common);  // words that say something
+  const some = heat.words.some((word) => !word.common);  // words that are not stop words
   heat.words.forEach((word, number) => {
     if (active !== null ? number !== active : word.common && some) return;
     const chosen = active === null ? word.warm.filter((one) => one.heat > .5).slice(0, 3) : word.warm;
@@ -343,7 +343,7 @@ function light(active, move = false) {
   if (heat.kind === "boxes") {
     $("stage").querySelector(".heat")?.replaceChildren(...warm.map((one) => {
       const [left, top, right, bottom] = heat.places[one.place];
-      const grow = heat.labels[one.place] ? .004 : 0;  // words get air, patches stay edge to edge
+      const grow = heat.labels[one.place] ? .004 : 0;  // a margin around words, none around patches
       return h("i", { "data-place": one.place, style: {
         left: `${100 * (left - grow)}%`, top: `${100 * (top - grow)}%`,
         width: `${100 * (right - left + 2 * grow)}%`, height: `${100 * (bottom - top + 2 * grow)}%`,
@@ -359,7 +359,7 @@ function light(active, move = false) {
     }
   }
   if (move) bringIntoView(warm);
-  $("why-note").textContent = active === null ? (page.note ?? "Each word is marked where it found most. Point at one, or focus it, to see it alone.") : "";
+  $("why-note").textContent = active === null ? (page.note ?? "Each word is marked where it matches best. Point at a word, or focus it, to see its matches alone.") : "";
   const word = active === null ? null : heat.words[active];
   $("found").style.setProperty("--word", active === null ? "" : colour(active));
   $("found").replaceChildren(...distinct(word?.warm ?? [], heat.labels).slice(0, 6).map((one) => h("li", {},
@@ -368,7 +368,7 @@ function light(active, move = false) {
     h("small", { title: "cosine" }, one.similarity.toFixed(2)))));
 }
 
-// The words of the page that a word of the question found, each once.
+// The words of the page that match a word of the question, each once.
 function distinct(warm, labels) {
   const found = new Map();
   for (const one of warm) {
@@ -490,7 +490,7 @@ async function upload(files) {
   await refresh();
 }
 
-// Reads a line of JSON a step; gives back the last.
+// Reads a line of JSON for each step; returns the last.
 async function lastEvent(body, step) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
@@ -521,7 +521,7 @@ addEventListener("drop", (event) => {
 
 // ---- plots
 
-// Draws into a box at the width that it has, again whenever that changes.
+// Draws into a box at its width, and again when that changes.
 function plot(draw, label) {
   const box = h("div", { class: "plot", role: "group", "aria-label": label });
   let width = 0;
@@ -545,7 +545,7 @@ function measuring(survey, again) {
   }
   const why = survey.state === "failed" ? h("p", { class: "wrong", role: "status" }, `It could not be measured: ${survey.doing}`) : null;
   return h("div", {}, why, h("button", { type: "button", onclick: async () => { await post("/survey", {}); again(); } }, "Measure this corpus"),
-    h("p", { class: "muted" }, "Some pages are read and encoded again, which takes a minute or two. Nothing is stored."));
+    h("p", { class: "muted" }, "This encodes a sample of pages again and takes a minute or two. Nothing is stored."));
 }
 
 let polling = null;
@@ -681,14 +681,14 @@ function drawMap(body, found) {
   const tiles = [
     found.vectors.length ? [found.vectors.length, "vectors of the page"] : null,
     [found.anchors.length, "stored"],
-    [found.children.length, "read back"],
+    [found.children.length, "reconstructed"],
     [found.twonn === null ? "–" : found.twonn.toFixed(1), `intrinsic dimension${found.gaussian === null ? "" : ` (Gaussian ${found.gaussian.toFixed(1)}, uniform ${found.uniform.toFixed(1)})`}`],
     [found.norm_low.toFixed(3) === found.norm_high.toFixed(3) ? found.norm_low.toFixed(3) : `${found.norm_low.toFixed(3)}–${found.norm_high.toFixed(3)}`, "norm of the vectors"],
-    lengths.length ? [`${Math.min(...lengths).toFixed(2)}–${Math.max(...lengths).toFixed(2)}`, "norm of a cluster's mean, before it is put back on the sphere"] : null,
+    lengths.length ? [`${Math.min(...lengths).toFixed(2)}–${Math.max(...lengths).toFixed(2)}`, "norm of a cluster's mean, before normalisation"] : null,
   ].filter(Boolean);
   body.replaceChildren(
     found.reason ? h("p", { class: "muted" }, `Only what is stored: ${found.reason}.`) : "",
-    h("div", { class: "switches" }, ...[["vectors", "the page's vectors"], ["anchors", "stored"], ["children", "read back"]].map(([name, label]) =>
+    h("div", { class: "switches" }, ...[["vectors", "the page's vectors"], ["anchors", "stored"], ["children", "reconstructed"]].map(([name, label]) =>
       h("label", {}, h("input", { type: "checkbox", checked: true, onchange: (event) => {
         layers[name] = event.target.checked;
         for (const layer of picture.querySelectorAll(`[data-layer=${name}]`)) layer.setAttribute("visibility", layers[name] ? "visible" : "hidden");
@@ -707,8 +707,8 @@ function mapPlot(width, box, found) {
   const x = (p) => width / 2 + (p[0] - (x0 + x1) / 2) * scale;
   const y = (p) => height / 2 - (p[1] - (y0 + y1) / 2) * scale;
   const say = (one, text) => ({ onpointerenter: () => tip(box, x(one.at), y(one.at), text), onpointerleave: () => tip(box) });
-  return svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": `${found.vectors.length} vectors, ${found.anchors.length} stored, ${found.children.length} read back` },
-    svg("g", { "data-layer": "children" }, ...found.children.map((one) => svg("g", say(one, "read back"),
+  return svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": `${found.vectors.length} vectors, ${found.anchors.length} stored, ${found.children.length} reconstructed` },
+    svg("g", { "data-layer": "children" }, ...found.children.map((one) => svg("g", say(one, "reconstructed"),
       svg("line", { x1: x(one.at), y1: y(one.at), x2: x(found.anchors[one.anchor].at), y2: y(found.anchors[one.anchor].at), stroke: colour(one.anchor), "stroke-opacity": .13 }),
       svg("path", { d: `M${x(one.at)},${y(one.at) - 5}l5,5l-5,5l-5,-5z`, fill: "none", stroke: colour(one.anchor), "stroke-width": 1.4, "stroke-opacity": .75 })))),
     svg("g", { "data-layer": "vectors" }, ...found.vectors.map((one) => svg("circle", { class: "mapdot", cx: x(one.at), cy: y(one.at), r: 4, fill: colour(one.anchor), "fill-opacity": .7, ...say(one, one.label || "a vector") }))),
@@ -758,7 +758,7 @@ async function refresh() {
   $("weight").textContent = info.compression === null ? `glie ${info.version}` : `glie ${info.version} · ${size(info.bytes)} for ${count(info.pages, "page")}, ${info.compression.toFixed(0)} times smaller than their vectors · ${info.encoder ?? "no encoder named"}`;
   if (info.encoder_state === "none") {
     $("query").disabled = true;
-    $("query").placeholder = "This index names no encoder: ask it with vectors, POST /search";
+    $("query").placeholder = "This index names no encoder: search it with vectors, POST /search";
   }
   if ($("shelves").open) listDocuments();
   route();

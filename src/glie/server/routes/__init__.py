@@ -1,0 +1,1 @@
+"""The routes of the web application, a file a family."""
