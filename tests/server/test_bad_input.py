@@ -101,7 +101,7 @@ def test_bodies(client: Client) -> None:
         error_of(refused)
 
 
-@told("a question that is empty, or white space")
+@told("a query that is empty, or white space")
 def test_empty_questions(client: Client) -> None:
     ours = client()
     for question in ("", " \t\r\n", "\u00a0\u3000\u2028"):
@@ -113,7 +113,7 @@ def test_empty_questions(client: Client) -> None:
             assert error_of(refused) == "query: the question is empty"
 
 
-@told("a question of which no token is left: NUL, marks that are not seen")
+@told("a query of which no token is left: NUL, invisible marks")
 def test_questions_without_a_token(client: Client) -> None:
     ours = client()
     for question in ("\x00", "\u200b", "\u202e\u202c", "\x01\x7f"):
@@ -126,7 +126,7 @@ def test_questions_without_a_token(client: Client) -> None:
     assert ours.post("/search", json={"query": "holi\x00day"}).status_code == 200
 
 
-@told("a question with a lone surrogate")
+@told("a query with a lone surrogate")
 def test_surrogates(client: Client, tmp_path: Path) -> None:
     ours = client()
     empty = glie.Index.create(tmp_path / "e.glie", glie.Codec(k=2), encoder={"name": "minilm"})
@@ -139,7 +139,7 @@ def test_surrogates(client: Client, tmp_path: Path) -> None:
     hollow.close()
 
 
-@told("a question of more than 2,000 characters; a body of more than 4 MiB")
+@told("a query of more than 2,000 characters; a body of more than 4 MiB")
 def test_long_questions(client: Client) -> None:
     ours = client()
     refused = ours.post("/search", json={"query": "a" * 1_000_000})
@@ -182,7 +182,7 @@ STRANGERS = [
 ]
 
 
-@told("an id or a document that is not there: with slashes, `..`, percent signs, newlines, NUL …")
+@told("an id or a document that does not exist: with slashes, `..`, percent signs, newlines, NUL …")
 @pytest.mark.parametrize("name", STRANGERS)
 def test_strangers(client: Client, index_path: Path, name: str) -> None:
     ours, at = client(), quote(name, safe="")
@@ -206,7 +206,7 @@ def test_strangers(client: Client, index_path: Path, name: str) -> None:
     assert (halves.status_code, "is not in the index" in error_of(halves)) == (404, True)
 
 
-@told("an id of any Unicode that is there")
+@told("an existing id of any Unicode, percent-encoded")
 def test_odd_ids_are_found(by_vectors: TestClient) -> None:
     for name in ODD_IDS:
         found = by_vectors.get(f"/pages/{quote(name, safe='')}")
@@ -338,7 +338,7 @@ def test_file_names(client: Client, index_path: Path) -> None:
     assert outside() == before
 
 
-@told("a file that is there already")
+@told("a file that was uploaded before")
 def test_duplicates(client: Client, index_path: Path) -> None:
     ours = client()
     same = ("a.txt", b"Otters hold hands")
@@ -352,7 +352,7 @@ def test_duplicates(client: Client, index_path: Path) -> None:
     assert other.json()["documents"] == ["a (2).txt"]
 
 
-@told("an upload without files, or that is no form")
+@told("an upload without files, or that is not a form")
 def test_no_files(client: Client, index_path: Path) -> None:
     ours, form = client(), "multipart/form-data; boundary=x"
     field = b'--x\r\nContent-Disposition: form-data; name="%s"\r\n\r\nhello\r\n--x--\r\n'

@@ -164,7 +164,7 @@ def test_bodies_are_limited(client: Client) -> None:
         lied = ours.post(path, content=pieces(most + 1), headers={**form, "content-length": "5"})
         for refused in (declared, chunked, lied):
             assert refused.status_code == 413, path
-            assert f"larger than the {said} bytes" in error_of(refused)
+            assert f"larger than the limit of {said} bytes" in error_of(refused)
     assert ours.post("/search", json={"query": "a"}).status_code == 200
 
 

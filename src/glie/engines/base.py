@@ -57,7 +57,7 @@ class Engine(Protocol):
         """Whether the collection exists."""
 
     def create(self, dim: int, settings: Mapping[str, Any]) -> None:
-        """Create the empty collection. Pass engine settings here: `settings` are the engine's own."""
+        """Create the empty collection, with the engine's own `settings`."""
 
     def dim(self) -> int:
         """The dimension of its vectors; raises EngineError if the layout is not glie's."""

@@ -52,7 +52,7 @@ def export(
 
 
 def upload(index: Index, target: Collection, progress: OnProgress = ignore) -> Exported:
-    """Store the pages of an index that a collection of its codec lacks, or has in another version."""
+    """Store the pages of an index that a collection of its codec lacks or has otherwise."""
     report, done = Exported(), 0
     new = target.engine.count() == 0
     for codes, metadata in index.stored(PAGES_PER_STEP):

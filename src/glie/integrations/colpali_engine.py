@@ -24,8 +24,8 @@ Clusters = dict[int, tuple["Tensor"]]
 
 @dataclasses.dataclass
 class TokenPoolingOutput:
-    """The result of `pool_embeddings` with `return_dict`: the pooled vectors and, for each page, the
-    rows of each cluster."""
+    """The result of `pool_embeddings` with `return_dict`: the pooled vectors and, for each page,
+    the rows of each cluster."""
 
     pooled_embeddings: list[Tensor] | Tensor
     cluster_id_to_indices: list[Clusters] | None = None

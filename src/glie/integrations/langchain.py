@@ -68,7 +68,7 @@ class GlieRetriever(BaseRetriever):
 
     @property
     def lc_attributes(self) -> dict[str, Any]:
-        """The settings that are saved in another form: the index as its path, the encoder by name."""
+        """The settings that are saved differently: the index as its path, the encoder by name."""
         return {"index": str(self._retriever.index.path), "encoder": as_setting(self.encoder)}
 
 

@@ -283,8 +283,8 @@ def _encoding_of(model: Any) -> Any:
 
 
 def descending(scores: Iterable[float]) -> list[float]:
-    """Strictly falling scores that keep the order of the pages. mteb ranks by score alone and breaks
-    ties by id; behind the shortlist a score may also be higher, by rounding.
+    """Strictly falling scores that keep the order of the pages. mteb ranks by score alone and
+    breaks ties by id; behind the shortlist a score may also be higher, by rounding.
 
     >>> descending([2.0, 2.0, 1.0])
     [2.0, 1.9999998807907104, 1.0]
