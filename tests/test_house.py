@@ -59,8 +59,8 @@ ROOMS: dict[str, str] = {
         "planning encoders ingest retriever glie"
     ),
     "cli": (
-        "errors wording progress documents geometry codec index engines planning encoders ingest "
-        "retriever training glie evaluation integrations indexing distributed server"
+        "errors wording progress documents geometry codec search index engines planning encoders "
+        "ingest retriever training glie evaluation integrations indexing distributed server"
     ),
 }
 

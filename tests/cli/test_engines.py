@@ -84,7 +84,7 @@ def test_prune(run: Run, reports: Path) -> None:
             "lancedb at x, table 'y': not there; `glie export` makes it",
         ),
         (["search", "--engine", "lancedb", "reports.glie"], "Missing argument"),
-        (["search", "reports.glie", "what", "--url", "x"], "they go with --engine"),
+        (["search", "reports.glie", "what", "--url", "x"], "these need --engine"),
     ],
     ids=lambda value: " ".join(value[:4]) if isinstance(value, list) else "",
 )

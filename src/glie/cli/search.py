@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import rich.style
 import rich.table
@@ -26,6 +27,9 @@ from glie.cli.show_index import size
 from glie.cli.terminal import output, print_json, status_line
 from glie.errors import InputError, MissingExtraError
 from glie.wording import count, printable
+
+if TYPE_CHECKING:
+    from glie.search.results import Cost, Hits
 
 
 def search(
@@ -84,82 +88,86 @@ def search(
 
     glie search --engine qdrant --url http://localhost:6333 --collection reports "expenditure"
     """
-    from glie.documents.original import why_no_text
-    from glie.documents.snippet import matches
     from glie.retriever import Retriever
 
-    is_index = engine is None or (Path(arguments[0]) / "manifest.json").exists()
-    words = arguments[1:] if is_index else arguments
-    if not words:
+    has_index = engine is None or (Path(arguments[0]) / "manifest.json").exists()
+    asked = arguments[1:] if has_index else arguments
+    if not asked:
         raise typer.BadParameter("Missing argument 'QUESTION'.")
-    question = " ".join(words)
+    question = " ".join(asked)
     options: dict[str, Any] = {"shortlist": shortlist, "exact": exact}
+    pages: str | glie.engines.Collection
     with contextlib.ExitStack() as stack:
         if engine is None:
             if (location, collection, api_key, prefetch) != (None, None, None, None):
-                raise InputError(
-                    "--url, --collection, --api-key, --prefetch: they go with --engine"
-                )
-            place, retriever = arguments[0], Retriever(arguments[0], encoder)
+                raise InputError("--url, --collection, --api-key, --prefetch: these need --engine")
+            pages = place = arguments[0]
             options["documents"] = document or None
         else:
-            if collection is None and not is_index:
+            if collection is None and not has_index:
                 raise InputError("--collection: name the collection to search")
-            called = collection or Path(arguments[0]).absolute().stem
-            pages_there = stack.enter_context(
-                glie.engines.Collection.open(connected(engine, location, called, api_key))
-            )
-            place, retriever = pages_there.path, Retriever(pages_there, encoder)
+            name = collection or Path(arguments[0]).absolute().stem
+            there = connected(engine, location, name, api_key)
+            pages = stack.enter_context(glie.engines.Collection.open(there))
+            place = pages.path
             options |= {"where": {"document": document} if document else None, "prefetch": prefetch}
         with status_line("searching"):  # this also loads the encoder
-            hits = retriever.search(question, top, **options)
-    cost = hits.cost
-    shown: list[dict[str, Any]] = [
+            hits = Retriever(pages, encoder).search(question, top, **options)
+    rows = _rows(hits, question)
+    if as_json:
+        cost = dataclasses.asdict(hits.cost)
+        print_json({"index": place, "query": question, "hits": rows, "cost": cost})
+    elif rows:
+        _print_rows(rows, question)
+        _print_cost(hits.cost)
+    else:
+        print("no pages: the index is empty")
+
+
+def _rows(hits: Hits, question: str) -> list[dict[str, Any]]:
+    """The hits as JSON shows them."""
+    return [
         {
             "rank": rank,
-            "id": page.id,
-            "score": round(page.score, 6),
-            "document": page.metadata.get("document"),
-            "page": page.metadata.get("page"),
-            "path": page.metadata.get("path"),
-            "snippet": _snippet(page.metadata, question),
-            "metadata": page.metadata,
+            "id": hit.id,
+            "score": round(hit.score, 6),
+            "document": hit.metadata.get("document"),
+            "page": hit.metadata.get("page"),
+            "path": hit.metadata.get("path"),
+            "snippet": _snippet(hit.metadata, question),
+            "metadata": hit.metadata,
         }
-        for rank, page in enumerate(hits, start=1)
+        for rank, hit in enumerate(hits, start=1)
     ]
-    if as_json:
-        print_json(
-            {
-                "index": place,
-                "query": question,
-                "hits": shown,
-                "cost": dataclasses.asdict(cost),
-            }
-        )
-        return
-    if not shown:
-        print("no pages: the index is empty")
-        return
+
+
+def _print_rows(rows: Sequence[dict[str, Any]], question: str) -> None:
+    from glie.documents.original import why_no_text
+    from glie.documents.snippet import matches
+
     table = rich.table.Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(justify="right", min_width=3)
     table.add_column(justify="right", min_width=6)
     table.add_column(overflow="fold")
-    for hit in shown:
-        text = rich.text.Text(hit["snippet"])
-        for start, end in matches(hit["snippet"], question):
+    for row in rows:
+        text = rich.text.Text(row["snippet"])
+        for start, end in matches(row["snippet"], question):
             text.stylize("bold", start, end)
-        text = text or rich.text.Text(f"({why_no_text(hit['metadata'])})", style="dim")
-        lines = [rich.text.Text(printable(hit["id"]), style="cyan"), text]
-        if isinstance(hit["path"], str):
-            link = Path(hit["path"]).absolute().as_uri()  # many terminals open it with a click
+        text = text or rich.text.Text(f"({why_no_text(row['metadata'])})", style="dim")
+        lines = [rich.text.Text(printable(row["id"]), style="cyan"), text]
+        if isinstance(row["path"], str):
+            link = Path(row["path"]).absolute().as_uri()  # many terminals open it with a click
             style = rich.style.Style(dim=True, link=link)
-            lines.append(rich.text.Text(printable(hit["path"]), style=style))
-        table.add_row(str(hit["rank"]), f"{hit['score']:.2f}", rich.text.Text("\n").join(lines))
+            lines.append(rich.text.Text(printable(row["path"]), style=style))
+        table.add_row(str(row["rank"]), f"{row['score']:.2f}", rich.text.Text("\n").join(lines))
     output.print(table)
-    again = f"{cost.pages_regenerated:,} regenerated, " if cost.pages_regenerated else ""
+
+
+def _print_cost(cost: Cost) -> None:
     scanned = count(cost.pages_scanned, "page")
     if cost.pages_estimated:
         scanned += f" of {cost.pages_estimated:,} estimated"
+    again = f"{cost.pages_regenerated:,} regenerated, " if cost.pages_regenerated else ""
     output.print(
         f"{scanned} scanned, {again}{size(cost.bytes_read)} read, "
         f"{cost.seconds * 1000:.1f} ms; {cost.encode_seconds:.1f} s to load the encoder",
