@@ -51,16 +51,17 @@ ROOMS: dict[str, str] = {
     ),
     "indexing": "errors identity codec index encoders ingest retriever",
     "distributed": (
-        "errors progress kernels identity documents codec index engines encoders ingest retriever "
-        "indexing"
+        "errors progress kernels identity documents codec index engines encoders ingest "
+        "retriever indexing"
     ),
     "server": (
         "errors wording progress storage pages identity documents geometry codec search index "
         "planning encoders ingest retriever glie"
     ),
     "cli": (
-        "errors wording progress documents geometry codec search index engines planning encoders "
-        "ingest retriever training glie evaluation integrations indexing distributed server"
+        "errors wording progress documents geometry codec search index engines planning "
+        "encoders ingest retriever training glie evaluation integrations indexing distributed "
+        "server"
     ),
 }
 

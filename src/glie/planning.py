@@ -1,9 +1,8 @@
-"""What each budget would keep of one's own pages, measured before anything is committed to it.
+"""Measure what budgets cost and keep on your own pages, before you choose one.
 
-No questions are needed: they are made up of the pages. Each is some vectors of one page, moved by
-noise, and what is measured is how far the pages found for it, and their scores, are those that all
-vectors give. Such questions are easier than real ones: the figures compare budgets, and say little
-of how well a search answers.
+It needs no queries: it makes them from the pages. Each is some vectors of one page plus noise. The
+results and scores at each budget are compared with those of a search over all vectors. Such queries
+are easier than real ones: the figures compare budgets, and say little about retrieval quality.
 """
 
 from __future__ import annotations
@@ -29,30 +28,30 @@ from glie.renamed import renamed
 
 Floats = npt.NDArray[np.float32]
 
-MOST_PAGES = 500  # measured; of more, so many are drawn
+MOST_PAGES = 500  # measured; a random sample of more
 QUESTIONS = 200
 QUESTION_VECTORS = 12
-NOISE = 0.5  # its length; that of a vector is 1
+NOISE = 0.5  # the length of the noise; a vector has length 1
 TOP = 5
 
 
 @dataclasses.dataclass(frozen=True)
 class Planned:
-    """What a page takes at a budget, and what is kept of a search over all vectors."""
+    """Bytes per page at one budget, and how much its results agree with those of all vectors."""
 
-    budget: int | None  # bytes a page that were asked for; None: all vectors, or a given codec
-    bytes_per_page: float  # of the files; of all vectors, 2 a number
+    budget: int | None  # bytes per page; None: all vectors, or a given codec
+    bytes_per_page: float  # of the files; for all vectors, 2 bytes a number
     k: int | None
     dtype: str
     codewords: int
-    overlap: float  # the share of the best 5 pages that is found
-    same_best: float  # how often the best page is the same
-    error: float  # of a found page's score, a question vector
+    overlap: float  # the share of the true top 5 that is found
+    same_best: float  # the share of queries with the same best page
+    error: float  # of a score, divided by the number of query vectors
 
     words = renamed("words", "codewords")
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: today's names, and those of older versions beside them."""
+        """For JSON, with the old names of renamed fields beside the new."""
         return {**dataclasses.asdict(self), "words": self.codewords}
 
 
@@ -65,14 +64,14 @@ def plan(
     seed: int = 0,
     progress: OnProgress = ignore,
 ) -> list[Planned]:
-    """What pages would take and keep in so many bytes each, and uncompressed: a row a budget.
-    `encoder` names what made the vectors. Where glie's codebook does not fit them, one is made of
-    the pages, as an index would. `codec` is measured besides, in the row before the last. Of more
-    than 500 pages, so many are drawn."""
+    """Measure each budget, in bytes per page, on these pages: a row for each, and a last row for
+    all vectors. `encoder` is what made the vectors. If glie's codebook does not fit them, one is
+    fitted to the pages, as in an index. `codec` is measured too, in the row before the last. Of
+    more than 500 pages, a random sample is measured."""
     if not isinstance(pages, Pages) or not len(pages):
         raise InputError(f"plan: expected glie.Pages, at least one, found {pages!r}")
     entry, rng = EncoderId.of(encoder), np.random.default_rng(seed)
-    codecs = [Codec(bytes_per_page=budget) for budget in budgets]  # or say what is wrong
+    codecs = [Codec(bytes_per_page=budget) for budget in budgets]  # raises for a wrong budget
     if len(pages) > MOST_PAGES:
         drawn = np.sort(rng.permutation(len(pages))[:MOST_PAGES])
         pages = Pages([pages[int(row)] for row in drawn], [pages.ids[row] for row in drawn])
@@ -90,7 +89,7 @@ def plan(
 
 
 def _questions(pages: Pages, rng: np.random.Generator) -> Queries:
-    """Noisy vectors of one page each; the pages take turns."""
+    """Queries made of noisy vectors of one page each, from all pages in turn."""
     turns = np.resize(rng.permutation(len(pages)), QUESTIONS)
     asked = []
     for page in turns.tolist():
@@ -102,7 +101,7 @@ def _questions(pages: Pages, rng: np.random.Generator) -> Queries:
 
 
 def _exact(pages: Pages, questions: Queries, progress: OnProgress) -> Floats:
-    """The score of every question and page over all vectors."""
+    """Exact scores (Q, P) over all vectors."""
     scores = []
     for at in range(0, len(questions), 10):
         progress(Progress("questions scored over all vectors", at, len(questions)))
@@ -120,7 +119,7 @@ def _measured(
     encoder: EncoderId | None,
     budget: int | None,
 ) -> Planned:
-    """The pages in an index of their own, asked all questions."""
+    """Measure one codec, in an index of the pages."""
     with tempfile.TemporaryDirectory() as folder:
         index = Index.create(Path(folder) / "planned.glie", codec, encoder=encoder)
         index.add(pages)

@@ -255,8 +255,8 @@ def nested(depth: int) -> dict[str, Any]:
         ([{}, {"a": "\ud800"}], "metadata of page 'y': not JSON"),
         ([{}, {"a": {1: 2}}], "metadata of page 'y': not JSON: expected string keys, found 1"),
         ([{}, nested(100)], "metadata of page 'y': not JSON: nested more than 64 deep"),
-        ({"a": 1}, "metadata: expected a list with one a page, found dict"),
-        (5, "metadata: expected a list with one a page, found int"),
+        ({"a": 1}, "metadata: expected a list with one for each page, found dict"),
+        (5, "metadata: expected a list with one for each page, found int"),
     ],
 )
 def test_bad_metadata_changes_nothing(index: glie.Index, metadata: Any, message: str) -> None:

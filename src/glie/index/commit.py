@@ -1,4 +1,4 @@
-"""The next state of an index: its tombstones and candidate files, and the manifest that names all."""
+"""The next state of an index: write tombstones and candidate files, and make the manifest."""
 
 from __future__ import annotations
 

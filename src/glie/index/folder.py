@@ -1,8 +1,8 @@
-"""The folder of an index: its manifest, replaced atomically, its files, and its one writer.
+"""The folder of an index: manifest, files, and the writer's lock.
 
-A change becomes visible when the manifest is renamed into place, and not before: a process
-killed at any moment leaves the state of the last commit, and files that no manifest names. Those
-are removed by the next writer.
+A change becomes visible when its manifest is renamed into place. A process that is killed at any
+moment leaves the state of the last commit, and perhaps files that no manifest names. The next
+writer removes them.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from glie.index.format import VERSION, OtherVersionError, damaged
 from glie.storage import digest_of, json_digest, sync, write_durably
 
 MANIFEST = "manifest.json"
-COPY = "manifest.copy"  # of the manifest, for a repair: it alone says what the files are
+COPY = "manifest.copy"  # of the manifest, for a repair
 SEGMENTS = "segments"
-ASIDE = "damaged"  # what a repair could not read; no part of the index
+ASIDE = "damaged"  # files that a repair could not read; not part of the index
 CODEC = "codec"
-DOCUMENTS = "documents"  # that were uploaded to the index
+DOCUMENTS = "documents"  # uploaded to the index
 LOCK = "lock"
 WRITER = "writer.json"
 FORMAT = "glie-index"
@@ -52,26 +52,26 @@ OWN_FILE = re.compile(r"\d{8,}\.(seg|img|del|sig|fnd)")
 ORPHANED = (
     "an index that has lost its manifest.json and the copy of it; restore one of them from a backup"
 )
-WITH_CANDIDATES = 2  # the version of a manifest that names candidates
-CANDIDATES_KEY, PQ_KEY = "finder", "signatures"  # what the manifest calls them
+WITH_CANDIDATES = 2  # the version of a manifest that names candidate files
+CANDIDATES_KEY, PQ_KEY = "finder", "signatures"  # their keys in the manifest
 
 
 @dataclasses.dataclass(frozen=True)
 class SegmentEntry:
-    """What the manifest says of one segment. Files are named by numbers, never by paths."""
+    """A segment in the manifest. Files are named by numbers, not by paths."""
 
     number: int  # segments/NNNNNNNN.seg
     pages: int
-    checksum: int  # of the segment's header, which holds those of its sections
+    checksum: int  # of the segment's header, which has the checksums of its sections
     images: int | None = None  # segments/NNNNNNNN.img
     tombstones: int | None = None  # segments/NNNNNNNN.del
     deleted: int = 0
-    pq_codes: int | None = None  # segments/NNNNNNNN.sig, if the index has a candidate index
+    pq_codes: int | None = None  # segments/NNNNNNNN.sig, if the index has candidates
 
 
 @dataclasses.dataclass(frozen=True)
 class CandidatesEntry:
-    """What the manifest says of the candidate index."""
+    """The candidate index in the manifest."""
 
     number: int  # segments/NNNNNNNN.fnd
     checksum: int  # of the file
@@ -91,10 +91,11 @@ class Manifest:
     candidates: CandidatesEntry | None = None
 
     def to_json(self) -> str:
+        """The text of the manifest file."""
         body = {"format": FORMAT, "version": VERSION, **dataclasses.asdict(self)}
         candidates = body.pop("candidates")
         pq_codes = [entry.pop("pq_codes") for entry in body["segments"]]
-        if candidates is not None:  # without, it is as it was before there were any
+        if candidates is not None:  # without candidates, the manifest has version 1
             body |= {"version": WITH_CANDIDATES, CANDIDATES_KEY: candidates}
             for entry, number in zip(body["segments"], pq_codes, strict=True):
                 entry[PQ_KEY] = number
@@ -104,6 +105,7 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Path, file: str = MANIFEST) -> Manifest:
+        """Read and check the manifest of a folder, or its copy."""
         path = folder / file
         try:
             body = json.loads(path.read_bytes())
@@ -144,7 +146,7 @@ class Manifest:
         return manifest
 
     def check(self) -> None:
-        """Raise TypeError unless every value is of its kind."""
+        """Raise TypeError unless every value has its type."""
         numbers = [self.generation, self.next_number]
         numbers += [] if self.dim is None else [self.dim]
         for entry in self.segments:
@@ -152,10 +154,10 @@ class Manifest:
             files = entry.images, entry.tombstones, entry.pq_codes
             numbers += [n for n in files if n is not None]
             if entry.deleted and entry.tombstones is None:
-                raise TypeError(f"{entry.deleted} deleted pages, and no file that says which")
+                raise TypeError(f"{entry.deleted} pages are deleted, but no file says which")
             if (entry.pq_codes is None) != (self.candidates is None):
                 raise TypeError(
-                    "expected PQ codes of all segments and a candidate index, or of none"
+                    "expected a candidate index with PQ codes for every segment, or neither"
                 )
         numbers += [] if self.candidates is None else dataclasses.astuple(self.candidates)
         for number in numbers:
@@ -173,7 +175,7 @@ class Manifest:
 
 
 def _segment(entry: Mapping[str, Any]) -> SegmentEntry:
-    """What the manifest says of a segment, under the names of the file format."""
+    """The entry of a segment, from its keys in the manifest."""
     return SegmentEntry(**{"pq_codes" if k == PQ_KEY else k: v for k, v in entry.items()})
 
 
@@ -187,13 +189,14 @@ class Folder:
     """Paths, locking and durable writes inside one index folder."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path).absolute()  # it stays the same folder when the process moves
+        self.path = Path(path).absolute()  # the process may change its directory
 
     def file(self, number: int, kind: str) -> Path:
+        """The path of a file in `segments/`."""
         return self.path / SEGMENTS / f"{number:08d}.{kind}"
 
     def make(self, codec: Codec, encoder: EncoderId | None) -> None:
-        """A new index, in a folder that is absent or empty."""
+        """Make a new index; the folder must be absent or empty."""
         if encoder is not None:
             codec.check_encoder(encoder)
         if self.path.exists() and not self.path.is_dir():
@@ -207,10 +210,10 @@ class Folder:
             raise damaged(self.path / MANIFEST, "the file is missing")
         if self._has_segments():
             raise IndexFolderError(f"{self.path}: {ORPHANED}, or choose another name")
-        # what an interrupted creation leaves does not count
+        # files of an interrupted creation may be there
         own = {SEGMENTS, LOCK, WRITER, MANIFEST + ".new", COPY + ".new"}
         if (self.path / SEGMENTS).is_dir() and (self.path / LOCK).exists():
-            own.add(CODEC)  # which alone may be someone's saved codec
+            own.add(CODEC)  # without the others it may be a saved codec
         if self.path.exists() and any(p.name not in own for p in self.path.iterdir()):
             raise IndexFolderError(f"{self.path}: not empty and not an index; choose another name")
         try:
@@ -219,22 +222,22 @@ class Folder:
         except OSError as error:
             raise IndexFolderError(f"{self.path}: cannot be made: {error.strerror}") from None
         with self.writing():
-            if (self.path / MANIFEST).exists():  # another process was faster
+            if (self.path / MANIFEST).exists():  # another process has made it
                 raise IndexFolderError(f"{self.path}: already an index, made just now")
             made_by = encoder or codec.encoder
             recorded = None if made_by is None else made_by.to_dict()
             self.commit(Manifest(self.keep(codec), recorded))
 
     def _has_segments(self) -> bool:
-        """Whether there are files of an index, which are not made before it has a manifest."""
+        """Whether there are files of an index. They are written only after a manifest."""
         with contextlib.suppress(OSError):
             return any(OWN_FILE.fullmatch(p.name) for p in (self.path / SEGMENTS).iterdir())
         return False
 
     def keep(self, codec: Codec) -> dict[str, Any]:
-        """Write what a codec is besides its settings; returns what the manifest says of it."""
+        """Write the files of a codec, if it has any; returns its entry for the manifest."""
         settings, files = settings_of(codec), to_files(codec)
-        if len(files) == 1:  # the settings say it all
+        if len(files) == 1:  # the settings are all
             return settings
         folder = self.path / CODEC
         try:
@@ -247,7 +250,7 @@ class Folder:
         return {**settings, "fitted": _codec_digest(files)}
 
     def codec(self, manifest: Manifest) -> Codec:
-        """The codec of the index: settings in the manifest and, of a fitted one, two files."""
+        """The codec of the index: its settings are in the manifest, the rest in files."""
         settings = dict(manifest.codec)
         named = settings.pop("fitted", None)
         try:
@@ -267,7 +270,7 @@ class Folder:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Hold the one writer's lock; the system releases it when a process dies."""
+        """Hold the writer's lock. The system releases it when the process dies."""
         lock = filelock.FileLock(self.path / LOCK, timeout=0)
         try:
             lock.acquire()
@@ -279,7 +282,7 @@ class Folder:
             raise IndexFolderError(f"{self.path}: cannot be written: {error.strerror}") from None
         try:
             note = {"process": os.getpid(), "host": socket.gethostname(), "since": time.ctime()}
-            with contextlib.suppress(OSError):  # a courtesy to the one who waits, no more
+            with contextlib.suppress(OSError):  # only for the message to others
                 (self.path / WRITER).write_text(json.dumps(note))
             yield
         finally:
@@ -295,7 +298,7 @@ class Folder:
             return "another process"
 
     def write(self, number: int, kind: str, data: bytes) -> None:
-        """Write a new file and wait until it is on disk."""
+        """Write a new file in `segments/`, and wait until it is on disk."""
         try:
             write_durably(self.file(number, kind), data)
         except OSError as error:
@@ -305,7 +308,7 @@ class Folder:
             ) from None
 
     def commit(self, manifest: Manifest) -> None:
-        """Make a state the current one: write beside, wait for the disk, rename over."""
+        """Commit a state: write its manifest beside the old one, wait for the disk, rename it."""
         new, data = self.path / (MANIFEST + ".new"), manifest.to_json().encode()
         try:
             sync(self.path / SEGMENTS)
@@ -326,8 +329,8 @@ class Folder:
         self._keep_copy(data)
 
     def _keep_copy(self, data: bytes) -> None:
-        """Nothing depends on the copy while the manifest is whole. One of another state would be
-        worse than none: its files are removed."""
+        """Renew the copy of the manifest. An outdated copy would name files that are removed, so
+        it is deleted if this fails."""
         place, new = self.path / COPY, self.path / (COPY + ".new")
         with contextlib.suppress(OSError):
             if place.exists() and place.read_bytes() == data:
@@ -357,27 +360,29 @@ class Folder:
         return names
 
     def strays(self, manifest: Manifest) -> list[str]:
-        """The names of our files there that are not: superseded, or never committed."""
+        """The names of index files in `segments/` that are not: superseded, or never committed."""
         named, found = self.named(manifest), list[str]()
-        with contextlib.suppress(OSError):  # what cannot be listed cannot be in the way
-            (self.path / SEGMENTS).mkdir(exist_ok=True)  # a copy may have lost the empty folder
+        with contextlib.suppress(OSError):  # an unreadable folder has no strays to report
+            (self.path / SEGMENTS).mkdir(
+                exist_ok=True
+            )  # copying tools may leave out an empty folder
             found = [path.name for path in (self.path / SEGMENTS).iterdir()]
         return [name for name in found if OWN_FILE.fullmatch(name) and name not in named]
 
     def remove_strays(self, manifest: Manifest) -> None:
-        """Delete them, and no copy of the manifest names them any more."""
+        """Delete them, once the copy of the manifest does not name them."""
         self._keep_copy(manifest.to_json().encode())
         for name in self.strays(manifest):
-            # some systems refuse while a reader maps it; the next writer tries again
+            # Windows refuses while a reader has it mapped; the next writer tries again
             with contextlib.suppress(OSError):
                 (self.path / SEGMENTS / name).unlink()
 
     def size(self) -> int:
-        """Bytes of all files in the folder but those that a repair has set aside."""
+        """Bytes of all files, without those that a repair has set aside."""
         return _size(self.path) - _size(self.path / ASIDE)
 
     def codec_size(self) -> int:
-        """Of these, the bytes of a fitted codec."""
+        """Of these, the bytes of the codec's files."""
         return _size(self.path / CODEC)
 
     def documents_size(self) -> int:
@@ -388,6 +393,6 @@ class Folder:
 def _size(folder: Path) -> int:
     total = 0
     for path in folder.rglob("*"):
-        with contextlib.suppress(FileNotFoundError):  # a writer may remove it meanwhile
+        with contextlib.suppress(FileNotFoundError):  # a writer may have removed it
             total += path.stat().st_size if path.is_file() else 0
     return total

@@ -1,8 +1,8 @@
 """The layout of the files of an index: magic numbers, headers, versions. docs/format.md describes
 every byte.
 
-Reading a file either returns the stored values or raises CorruptIndexError: sizes are checked before
-anything is allocated, and each section's checksum before the section is used.
+Reading a file either returns the stored values or raises CorruptIndexError: sizes are checked
+before anything is allocated, and each section's checksum before the section is used.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Whether an index is whole, file by file, and a new state of what is whole.
+"""Check an index file by file, and repair it.
 
-What is known of an index lies in few places: the manifest and its copy say what the files are, a
-segment holds codes and records of its pages, and only there. So a damaged segment costs pages, a
-damaged picture file pictures, and damaged tombstones bring deleted pages back. The candidate index and its
-PQ codes are made of the codes, and made again.
+Codes and records of a page are only in its segment, so a damaged segment loses pages. A damaged
+image file loses images, and damaged tombstones bring deleted pages back. Candidate files are made
+from the codes, and a repair makes them again. The manifest has a copy.
 """
 
 from __future__ import annotations
@@ -58,9 +57,9 @@ class Damage:
 
     file: str  # its path in the index folder
     what: str
-    loss: Loss  # what a repair cannot bring back
-    pages: tuple[str, ...] = ()  # the ids of those concerned, where they can be read
-    unnamed: int = 0  # how many more there are
+    loss: Loss  # what a repair cannot restore
+    pages: tuple[str, ...] = ()  # the ids of the affected pages, if they can be read
+    unnamed: int = 0  # affected pages whose ids cannot be read
 
     def __str__(self) -> str:
         return f"{self.file}: {self.what}"
@@ -68,15 +67,16 @@ class Damage:
 
 @dataclasses.dataclass(frozen=True)
 class Health:
-    """What became of every file of an index."""
+    """The result of checking every file of an index."""
 
-    files: int  # that were read
+    files: int  # checked
     bytes: int
-    pages: int  # that are whole, without deleted ones
+    pages: int  # undamaged and not deleted
     damage: tuple[Damage, ...]
 
     @property
     def whole(self) -> bool:
+        """Whether nothing is damaged."""
         return not self.damage
 
     @property
@@ -88,7 +88,7 @@ class Health:
 
 @dataclasses.dataclass(frozen=True)
 class Repair:
-    """What a repair found and left."""
+    """The result of a repair."""
 
     before: Health
     after: Health
@@ -97,40 +97,42 @@ class Repair:
 
 @dataclasses.dataclass
 class _Part:
-    """What is whole of one segment and the files beside it."""
+    """The undamaged part of one segment and of the files beside it."""
 
     entry: SegmentEntry
     segment: Segment | None
-    keep: Mask  # its pages that are whole and not deleted
+    keep: Mask  # the pages that are undamaged and not deleted
     images: Images | None
     damage: list[Damage]
 
     def rows(self) -> Iterator[npt.NDArray[np.int64]]:
-        """Those pages, some at a time."""
+        """The rows to keep, in batches of PAGES_PER_STEP."""
         rows = np.flatnonzero(self.keep)
         yield from (rows[at : at + PAGES_PER_STEP] for at in range(0, len(rows), PAGES_PER_STEP))
 
 
 @dataclasses.dataclass
 class _Findings:
-    """All that an examination found."""
+    """Everything that a check found."""
 
     manifest: Manifest
     parts: list[_Part]
-    ivf_pq: IvfPq | None  # if it is whole
+    ivf_pq: IvfPq | None  # None if it is damaged
     unencoded: set[int]  # numbers of segments whose PQ codes are damaged
     health: Health
 
 
 def examine(folder: Folder) -> Health:
-    """Read every byte of an index and say what is damaged; nothing is changed."""
+    """Read every byte of an index and report what is damaged. Changes nothing."""
     return _findings(folder).health
 
 
 def repair(folder: Folder) -> Repair:
-    """Commit a state of all that is whole. Nothing whole is lost: pages whose codes and records
-    can be read stay, with their order, metadata and pictures, and damaged files are set aside."""
-    Manifest.read(folder.path, _readable_manifest(folder)[0])  # or there is nothing to repair
+    """Commit a state of all that is undamaged. Pages whose codes and records can be read stay, with
+    their order, metadata and images. Damaged files are kept in `damaged/`."""
+    Manifest.read(
+        folder.path, _readable_manifest(folder)[0]
+    )  # raises if there is nothing to repair
     with folder.writing():
         found = _findings(folder)
         before = found.health
@@ -140,7 +142,7 @@ def repair(folder: Folder) -> Repair:
             if damage.loss == "codec":
                 raise CorruptIndexError(
                     f"{folder.path / CODEC}: damaged: {damage.what}; restore it from a backup: "
-                    "nothing else tells what the codes mean",
+                    "the codes cannot be read without it",
                     damage.what,
                 )
         try:
@@ -157,7 +159,7 @@ def repair(folder: Folder) -> Repair:
 
 
 def _mended(folder: Folder, found: _Findings) -> Manifest:
-    """The files of a new state, written, and its manifest."""
+    """Write the files of a repaired state, and return its manifest."""
     manifest, on_disk = found.manifest, (folder.path / SEGMENTS).glob("*")
     taken = [int(path.stem) for path in on_disk if OWN_FILE.fullmatch(path.name)]
     writer = SegmentWriter(folder, max([manifest.next_number, *(n + 1 for n in taken)]))
@@ -198,9 +200,9 @@ def _picture(images: Images | None, row: int) -> bytes | None:
 
 
 def _set_aside(folder: Folder, found: _Findings) -> tuple[str, ...]:
-    """Keep what cannot be read, as far as it is there, before anything is removed: by a second
-    name, so that not a byte of it is read or written. With a segment go the pictures and
-    tombstones of its pages; without a manifest to trust, all that the older one does not name."""
+    """Link damaged files into `damaged/`, before anything is removed. A hard link neither reads nor
+    writes their bytes. Images and tombstones of a damaged segment go with it. If the manifest is
+    damaged, so do all files that its copy does not name."""
     damage = found.health.damage
     names = [d.file for d in damage if d.loss != "nothing" or d.file == MANIFEST]
     if MANIFEST in names:
@@ -216,12 +218,12 @@ def _set_aside(folder: Folder, found: _Findings) -> tuple[str, ...]:
         if not source.is_file():
             continue
         make_durably(target.parent)
-        while target.exists() and not target.samefile(source):  # of an earlier repair
+        while target.exists() and not target.samefile(source):  # from an earlier repair
             target = target.with_name(target.name + "~")
         if not target.exists():
             try:
                 target.hardlink_to(source)
-            except OSError:  # a file system without such names
+            except OSError:  # a file system without hard links
                 shutil.copyfile(source, target)
         kept.append(f"{ASIDE}/{target.name}")
     if kept:
@@ -230,7 +232,7 @@ def _set_aside(folder: Folder, found: _Findings) -> tuple[str, ...]:
 
 
 def _readable_manifest(folder: Folder) -> tuple[str, list[Damage]]:
-    """The name of the manifest or, where that is damaged, of its copy."""
+    """The name of the manifest or, if that is damaged, of its copy."""
     try:
         manifest = Manifest.read(folder.path)
     except OtherVersionError:
@@ -250,21 +252,21 @@ def _readable_manifest(folder: Folder) -> tuple[str, list[Damage]]:
             for name in folder.strays(copy)
             if name.endswith(".seg") and int(name.removesuffix(".seg")) >= copy.next_number
         ]
-        if later:  # a writer was killed before it renewed the copy, or before it committed
+        if later:  # a writer was killed before it committed or renewed the copy
             what += f", and later ones may have stored pages in {', '.join(later)}"
         return COPY, [Damage(MANIFEST, what, "pages" if later else "nothing")]
     try:
-        if (folder.path / COPY).exists():  # what older versions wrote has none
+        if (folder.path / COPY).exists():  # older versions wrote no copy
             copy = Manifest.read(folder.path, COPY)
             if copy.generation == manifest.generation and copy != manifest:
-                raise damaged(folder.path / COPY, f"it is not that of {MANIFEST}")
+                raise damaged(folder.path / COPY, f"it differs from {MANIFEST}")
     except CorruptIndexError as error:
         return MANIFEST, [Damage(COPY, error.fault, "nothing")]
     return MANIFEST, []
 
 
 def _findings(folder: Folder) -> _Findings:
-    """Everything checked. A writer may replace files meanwhile: then again."""
+    """Check everything; start again if a writer has replaced files meanwhile."""
     for _ in range(OPEN_ATTEMPTS):
         name, damage = _readable_manifest(folder)
         manifest = Manifest.read(folder.path, name)
@@ -283,7 +285,7 @@ def _checked(folder: Folder, manifest: Manifest, damage: list[Damage]) -> _Findi
     except CorruptIndexError as error:
         damage.append(Damage(CODEC, error.fault, "codec"))
     seen: set[str] = set()
-    # from the last to the first: of pages with one id, the last counts
+    # from the last to the first: of pages with the same id, the last counts
     parts = [_part(folder, manifest, entry, seen) for entry in reversed(manifest.segments)][::-1]
     for part in parts:
         damage += part.damage
@@ -302,7 +304,7 @@ def _checked(folder: Folder, manifest: Manifest, damage: list[Damage]) -> _Findi
 
 
 def _part(folder: Folder, manifest: Manifest, entry: SegmentEntry, seen: set[str]) -> _Part:
-    """What is whole of a segment. `seen` are the ids of pages behind it, and takes in its own."""
+    """Check a segment. `seen` are the ids of later segments; its own are added."""
     name = f"{SEGMENTS}/{folder.file(entry.number, 'seg').name}"
     try:
         _read_through(folder.file(entry.number, "seg"))
@@ -323,12 +325,16 @@ def _part(folder: Folder, manifest: Manifest, entry: SegmentEntry, seen: set[str
     except (CorruptIndexError, FileNotFoundError) as error:
         assert entry.tombstones is not None
         file = f"{SEGMENTS}/{folder.file(entry.tombstones, 'del').name}"
-        what = f"{_fault(error)}; it said which {entry.deleted} of the pages are deleted"
+        what = f"{_fault(error)}; it says which {entry.deleted} pages are deleted"
         known = tuple(page_id for page_id in ids if page_id is not None and page_id not in seen)
         unnamed = int(np.count_nonzero(~whole))
         damage.append(Damage(file, what, "deletions", known, unnamed))
-        deleted = np.array([page_id in seen for page_id in ids])  # replaced since, at least
-    fault, of_codes = _segment_fault(open_segment(folder, manifest, entry))  # it keeps what it read
+        deleted = np.array(
+            [page_id in seen for page_id in ids]
+        )  # at least those that were replaced later
+    fault, of_codes = _segment_fault(
+        open_segment(folder, manifest, entry)
+    )  # opened again: the first keeps what it has read
     if fault is not None:
         gone = ~deleted if of_codes else ~deleted & ~whole
         affected = tuple(ids[row] or "" for row in np.flatnonzero(gone & whole).tolist())
@@ -351,7 +357,7 @@ def _part(folder: Folder, manifest: Manifest, entry: SegmentEntry, seen: set[str
 
 
 def _segment_fault(segment: Segment) -> tuple[str | None, bool]:
-    """What is wrong with a segment, if anything is, and whether its codes are."""
+    """What is wrong with a segment, or None, and whether its codes are damaged."""
     of_codes = True
     try:
         _ = segment.codes
@@ -366,10 +372,14 @@ def _segment_fault(segment: Segment) -> tuple[str | None, bool]:
 def _checked_images(
     folder: Folder, entry: SegmentEntry, ids: list[str | None], keep: Mask, damage: list[Damage]
 ) -> Images | None:
-    """The pictures of a segment, each read; what is wrong is added to `damage`."""
+    """Check the images of a segment; what is wrong is added to `damage`."""
     if entry.images is None:
         return None
-    images, lost, what = None, np.flatnonzero(keep).tolist(), "some do not match their checksum"
+    images, lost, what = (
+        None,
+        np.flatnonzero(keep).tolist(),
+        "some images do not match their checksum",
+    )
     try:
         _read_through(folder.file(entry.images, "img"))
         images = open_images(folder, entry)
@@ -387,7 +397,7 @@ def _checked_images(
 def _checked_ivf_pq(
     folder: Folder, manifest: Manifest, parts: list[_Part]
 ) -> tuple[IvfPq | None, set[int], list[Damage]]:
-    """The candidate index if it is whole, the segments whose PQ codes are not, and what is wrong."""
+    """The IVF-PQ if it is undamaged, segments with damaged PQ codes, and what is wrong."""
     entry, damage, unencoded = manifest.candidates, list[Damage](), set[int]()
     ivf_pq: IvfPq | None = None
     if entry is None:
@@ -413,8 +423,8 @@ def _checked_ivf_pq(
 
 
 def _read_through(path: Path) -> None:
-    """What the disk cannot read is damage; in a mapped file it would end the process. Anything
-    else that the system refuses says nothing about the file."""
+    """Read a file once: a read error is damage, and in a mapped file it would kill the process.
+    Other errors of the system, such as missing permission, say nothing about the file."""
     try:
         with open(path, "rb") as file:
             while file.read(1 << 20):

@@ -1,4 +1,4 @@
-"""Index: pages in, answers out, on disk."""
+"""Index: add pages to a folder, and search it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ __all__ = ["Batch", "Index", "IndexInfo"]
 
 
 class _Hold(threading.local):
-    """What this thread holds of the writer's lock. A forked child holds nothing of it."""
+    """How deep this thread holds the writer's lock. A forked child does not hold it."""
 
     process = 0
     depth = 0
@@ -52,16 +52,16 @@ class _Hold(threading.local):
 
 
 class Index:
-    """A searchable folder of codes: one writer at a time, any number of readers.
+    """A searchable folder of codes, for one writer at a time and any number of readers.
 
-    An Index shows the state it was opened in, plus its own changes; `refresh` takes in those of
-    other processes.
+    An Index shows the state that it was opened in, plus its own changes. `refresh` shows the
+    changes of other processes.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._folder = Folder(path)
         self._state = Snapshot.latest(self._folder)
-        self._ids: set[str] | None = None  # of the live pages, while this is the writer
+        self._ids: set[str] | None = None  # of the live pages, if this is the writer
         self._hold = _Hold()
         self.codec = self._folder.codec(self._state.manifest)
 
@@ -73,9 +73,9 @@ class Index:
         *,
         encoder: Identified | Mapping[str, Any] | str | None = None,
     ) -> Index:
-        """A new, empty index, with its own copy of the codec. `encoder` is what made
-        the vectors: an encoder, its name, or its name and revision. Indexing and searching then
-        check it; a codec that was fitted for another is refused."""
+        """Make an empty index, with its own copy of the codec. `encoder` is what makes the
+        vectors: an encoder, its name, or its name and revision. Indexing and searching then
+        check it. A codec that was fitted for another encoder is refused."""
         if codec is not None and not isinstance(codec, Codec):
             raise InputError(f"codec: expected a glie.Codec, found {codec!r}")
         Folder(path).make(codec or Codec(), EncoderId.of(encoder))
@@ -83,7 +83,7 @@ class Index:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Index:
-        """An existing index. Instant at any size: files are mapped, not read."""
+        """Open an existing index. This is instant at any size: files are mapped, not read."""
         return cls(path)
 
     @property
@@ -97,17 +97,17 @@ class Index:
 
     @property
     def dim(self) -> int | None:
-        """D of the stored vectors; None while the index has never held a page."""
+        """D of the stored vectors; None if the index has never held a page."""
         return self._state.manifest.dim
 
     @property
     def generation(self) -> int:
-        """How many changes were committed before what this shows."""
+        """The number of commits so far."""
         return self._state.manifest.generation
 
     @property
     def ids(self) -> list[str]:
-        """The live ids, in the order of insertion."""
+        """The ids of all pages, in the order of insertion."""
         return list(self._state.positions)
 
     def __len__(self) -> int:
@@ -117,13 +117,13 @@ class Index:
         return page_id in self._state.positions
 
     def records(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Id and metadata of every live page, in the order of insertion."""
+        """Id and metadata of every page, in the order of insertion."""
         for _, page_id, metadata in self._state.records():
             yield page_id, metadata
 
     def stored(self, step: int = PAGES_PER_STEP) -> Iterator[tuple[Codes, list[dict[str, Any]]]]:
-        """The stored codes and the metadata of all live pages, in the order of insertion, so many
-        at a time."""
+        """The codes and metadata of all pages, in the order of insertion, in batches of at most
+        `step` pages."""
         state = self._state
         for number, segment in enumerate(state.segments):
             rows = state.live(number)
@@ -139,14 +139,14 @@ class Index:
         return state.record(state.position(page_id))[1]
 
     def image(self, page_id: str) -> bytes | None:
-        """The page's kept image, as it was given to `add`; None when there is none."""
+        """The image of a page, as it was given to `add`; None if it has none."""
         state = self._state
         segment, row = state.place(state.position(page_id))
         images = state.images[segment]
         return images.image(row) if images else None
 
     def codes(self, ids: Sequence[str]) -> Codes:
-        """What is stored of some pages, at least one, in the order of these ids."""
+        """The stored codes of some pages, at least one, in the order of these ids."""
         state, wanted = self._state, distinct_ids(ids)
         if not wanted:
             raise InputError("codes: expected at least one id")
@@ -165,26 +165,26 @@ class Index:
             before = self._state.manifest.codec
             self._state = Snapshot.latest(self._folder, self._state)
             self._ids = None
-            if self._state.manifest.codec != before:  # the folder was made anew
+            if self._state.manifest.codec != before:  # it has adapted, or the folder was replaced
                 self.codec = self._folder.codec(self._state.manifest)
 
     def latest(self) -> Index:
-        """The latest committed state, as a view of its own; this one stays as it is. Several
-        threads may search one view while another refreshes."""
+        """An Index of the latest committed state; this one stays as it is. Threads can go on
+        searching the old one."""
         view = copy.copy(self)
         view.refresh()
         return view if view._state is not self._state else self
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Hold the writer's lock over several changes. `add`, `delete` and `compact` take it
-        by themselves."""
+        """Hold the writer's lock over several changes. A single `add`, `delete` or `compact` takes
+        it by itself."""
         hold = self._hold
         if hold.process != os.getpid():
             hold.process, hold.depth, hold.changing = os.getpid(), 0, False
         with contextlib.ExitStack() as stack:
             if hold.depth == 0:
-                Manifest.read(self.path)  # or say that it is no index, before making a lock there
+                Manifest.read(self.path)  # raises if this is no index, before a lock file is made
                 stack.enter_context(self._folder.writing())
             hold.depth += 1
             try:
@@ -226,8 +226,8 @@ class Index:
                 self._ids = taken
 
     def merge(self, other: Index, *, replacing: Iterable[str] = ()) -> None:
-        """Take over the pages of an index with the same codec as they are stored, all in one
-        commit, in which the ids in `replacing` are deleted."""
+        """Copy all pages of another index that has the same codec and encoder, in one commit. Pages
+        with the ids in `replacing` are deleted in it."""
         if not self.codec.same_codes_as(other.codec) or self.encoder != other.encoder:
             raise InputError(
                 f"{other.path}: made with another codec or encoder than {self.path}; indexes that "
@@ -256,7 +256,7 @@ class Index:
                 self._ids = (taken - leaving) | set(other.ids)
 
     def delete(self, ids: Iterable[str]) -> int:
-        """Delete pages by id; an unknown id is an error, and then nothing is deleted."""
+        """Delete pages by id. An unknown id is an error, and nothing is deleted."""
         with self._change() as state:
             leaving = distinct_ids(ids)
             gone = {state.position(page_id) for page_id in leaving}
@@ -266,8 +266,8 @@ class Index:
             return len(gone)
 
     def compact(self) -> None:
-        """Rewrite the segments without the deleted pages and as few files as possible; give a large
-        index that was made without a candidate index its own."""
+        """Rewrite the index without deleted pages, in as few files as possible, and with candidate
+        files if it is large enough."""
         with self._change() as state:
             stored, pay = state.candidates, build.candidates_pay(len(self))
             misfit = pay != stored.complete() or stored.fault is not None
@@ -315,27 +315,27 @@ class Index:
         normalize: bool = False,
         exact: bool | None = None,
     ) -> list[Hits]:
-        """The `top` best pages for each query, by exact MaxSim over every stored code and, of a
-        fitted codec, over the regenerated vectors of the `shortlist` best (0: the codes alone).
+        """The `top` best pages for each query: ranked by MaxSim over the stored codes, the first
+        `shortlist` reranked by MaxSim over their reconstructed vectors (0: codes alone).
 
-        A large index scores only candidates, which its candidate index names: nearly always the same
-        answers. `exact=True` scores every page; `exact=False` asks for candidates in any index
-        (one without a candidate index makes it in memory first).
+        A large index scores only candidates, which nearly always gives the same results.
+        `exact=True` scores every page. `exact=False` uses candidates in any index; one without
+        candidate files makes them in memory first.
 
-        `queries` is a list of (m, D) arrays of unit vectors, one a query, or Queries. `ids`
-        restricts the search to these pages; `where` to pages whose metadata has these values
-        (a list stands for any of its values). `normalize` takes query vectors off the sphere.
+        `queries` is a list of (m, D) arrays of unit vectors, one for each query, or Queries. `ids`
+        restricts the search to these pages, `where` to pages whose metadata has these values (a
+        list matches any of its values). `normalize` accepts vectors that are not normalised.
         """
         options = SearchOptions(top, shortlist, ids, where, normalize, exact)
         state = self._state
-        checked = checked_queries(queries, self.dim, self.path, normalize=normalize)
+        checked = checked_queries(queries, state.manifest.dim, self.path, normalize=normalize)
         shortlist = self.codec.shortlist if options.shortlist is None else options.shortlist
         ranking = two_stage(state.select(options, self.codec), checked, options.top, shortlist)
         return hits_of(ranking, state.record)
 
     def verify(self) -> Health:
-        """Read every byte and check it; raises CorruptIndexError when something is damaged.
-        `Index.examine` tells all that is, of an index that cannot be opened too."""
+        """Read and check every byte; raises CorruptIndexError if something is damaged.
+        `Index.examine` lists all damage, also of an index that cannot be opened."""
         found = health.examine(self._folder)
         if found.whole:
             return found
@@ -348,23 +348,23 @@ class Index:
 
     @staticmethod
     def examine(path: str | os.PathLike[str]) -> Health:
-        """Every file checked: what is damaged, and which pages that concerns."""
+        """Check every file: what is damaged, and which pages are affected."""
         return health.examine(Folder(path))
 
     @staticmethod
     def repair(path: str | os.PathLike[str]) -> Repair:
-        """Commit a state of all that is whole; damaged files are set aside, in `damaged/`."""
+        """Commit a state of all that is undamaged; damaged files are kept in `damaged/`."""
         return health.repair(Folder(path))
 
     def _live_ids(self, state: Snapshot) -> set[str]:
-        """The ids in use, kept from one addition to the next: reading them takes a moment."""
+        """The ids of all pages, kept in memory between additions."""
         if self._ids is None:
             self._ids = set(state.positions)
         return self._ids
 
     @contextlib.contextmanager
     def _change(self) -> Iterator[Snapshot]:
-        """The state to change, under the lock, rid of what an interrupted change left behind."""
+        """The state to change, under the lock, without the files of interrupted changes."""
         with self.writing():
             if self._hold.changing:
                 raise InputError("the index is being changed already; finish that change first")

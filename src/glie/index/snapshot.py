@@ -1,4 +1,4 @@
-"""One committed state of an index with its files mapped: what a reader sees, whatever happens."""
+"""A snapshot: one committed state of an index with its files mapped. It never changes."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ OPEN_ATTEMPTS = 20  # a writer may replace files between reading the manifest an
 
 
 class Snapshot:
-    """The segments that a manifest names. A position counts pages, deleted ones included, in the
-    order of insertion."""
+    """The files that a manifest names. Pages are numbered by position, in the order of insertion;
+    deleted pages keep theirs."""
 
     def __init__(self, folder: Folder, manifest: Manifest, before: Snapshot | None = None) -> None:
         self.manifest = manifest
-        # a segment never changes, so what the state before has opened and checked is taken over
+        # segments never change: reuse those that the state before has opened and checked
         known = {} if before is None else {s.checksum: s for s in before.segments}
         self.segments: list[Segment] = [
             open_segment(folder, manifest, entry, known.get(entry.checksum))
@@ -48,20 +48,18 @@ class Snapshot:
         ]
         self.images = [self._opened_images(folder, entry) for entry in manifest.segments]
         self.deleted = [read_deleted(folder, entry) for entry in manifest.segments]
-        known_candidates = None if before is None else before.candidates
-        self.candidates: CandidateFiles = CandidateFiles(
-            folder, manifest, self.segments, known_candidates
-        )
+        checked = None if before is None else before.candidates
+        self.candidates: CandidateFiles = CandidateFiles(folder, manifest, self.segments, checked)
         self.bounds = np.cumsum([0] + [s.pages for s in self.segments], dtype=np.int64)
         self._cache: PageCache | None = None  # reconstructed pages, by position
         self._where: dict[Wanted, Mask] = {}  # the pages that match the last metadata filters
 
     def _opened_images(self, folder: Folder, entry: SegmentEntry) -> Images | LostImages | None:
-        """A search needs no pictures, so damaged ones do not stand in its way."""
+        """The images of a segment. Damage is no error here: a search does not need images."""
         try:
             return open_images(folder, entry)
         except FileNotFoundError as error:
-            if Manifest.read(folder.path) != self.manifest:  # a writer was faster
+            if Manifest.read(folder.path) != self.manifest:  # a writer has replaced the file
                 raise
             return LostImages(damaged(Path(error.filename), "the file is missing"))
         except CorruptIndexError as error:
@@ -69,7 +67,7 @@ class Snapshot:
 
     @classmethod
     def latest(cls, folder: Folder, before: Snapshot | None = None) -> Snapshot:
-        """The current state. Tries again when a writer replaced files while they were opened."""
+        """The current state. Tries again if a writer replaces files while they are opened."""
         for attempt in range(OPEN_ATTEMPTS):
             manifest = Manifest.read(folder.path)
             try:
@@ -81,7 +79,7 @@ class Snapshot:
         raise damaged(folder.path, "its files change faster than they can be opened")
 
     def __len__(self) -> int:
-        """Pages that are not deleted."""
+        """The number of pages that are not deleted."""
         return sum(entry.pages - entry.deleted for entry in self.manifest.segments)
 
     def live(self, segment: int) -> Ints:
@@ -108,7 +106,7 @@ class Snapshot:
 
     @functools.cached_property
     def positions(self) -> dict[str, int]:
-        """Where each live id is; read when first asked for."""
+        """The position of each live id. The ids are read the first time."""
         return {
             segment.ids[row]: first + row
             for number, segment in enumerate(self.segments)
@@ -117,6 +115,7 @@ class Snapshot:
         }
 
     def position(self, page_id: str) -> int:
+        """The position of a live page."""
         try:
             return self.positions[page_id]
         except KeyError:
@@ -124,7 +123,7 @@ class Snapshot:
 
     @functools.cached_property
     def _alive(self) -> Mask | None:
-        """The positions that are not deleted; None when all are."""
+        """The positions of live pages; None: all positions."""
         if not any(entry.deleted for entry in self.manifest.segments):
             return None
         return np.asarray(~np.concatenate(self.deleted))
@@ -151,7 +150,7 @@ class Snapshot:
         return allowed
 
     def blocks(self, allowed: Mask | None) -> Iterator[CodeBlock]:
-        """The codes at these positions."""
+        """The codes at the allowed positions, segment by segment."""
         for number, segment in enumerate(self.segments):
             first, last = int(self.bounds[number]), int(self.bounds[number + 1])
             rows = np.arange(last - first)
@@ -171,7 +170,7 @@ class Snapshot:
         return blocks
 
     def codes_at(self, positions: Ints) -> Codes:
-        """The stored codes of some pages, at least one, in ascending order of position."""
+        """The codes at these positions, at least one, which ascend. Their ids are the positions."""
         parts = []
         numbers = np.searchsorted(self.bounds, positions, side="right") - 1
         for number in np.unique(numbers):
@@ -180,8 +179,8 @@ class Snapshot:
         return StoredCodes.joined(parts).read([str(position) for position in positions])
 
     def _matching(self, where: Wanted) -> Mask:
-        """The positions whose metadata has one of the wanted values for every key."""
-        known = self._where.get(where)  # another thread may clear them at any moment
+        """The positions of pages whose metadata has one of the wanted values for each key."""
+        known = self._where.get(where)  # another thread may clear the dict
         if known is not None:
             return known
         values_of = {key: set(values) for key, values in where}
@@ -220,29 +219,31 @@ class Selection(NamedTuple):
 def open_segment(
     folder: Folder, manifest: Manifest, entry: SegmentEntry, known: Segment | None = None
 ) -> Segment:
-    """The segment that the manifest names, perhaps open already; another file is refused."""
+    """Open a segment, unless `known` is it; refuse another file than the manifest names."""
     segment = known or Segment(folder.file(entry.number, "seg"))
     if (segment.pages, segment.checksum) != (entry.pages, entry.checksum):
         raise damaged(segment.path, "it is not the file that the manifest names")
     if (segment.k, segment.dim) != (manifest.codec.get("k"), manifest.dim):
-        raise damaged(segment.path, f"its codes are {segment.k} x {segment.dim}")
-    if segment.dtype != manifest.codec.get("dtype", BFLOAT16):
-        raise damaged(segment.path, f"its codes are stored in {segment.dtype}")
+        expected = f"{manifest.codec.get('k')} x {manifest.dim}"
+        raise damaged(segment.path, f"its codes are {segment.k} x {segment.dim}, not {expected}")
+    dtype = manifest.codec.get("dtype", BFLOAT16)
+    if segment.dtype != dtype:
+        raise damaged(segment.path, f"its codes are stored in {segment.dtype}, not {dtype}")
     return segment
 
 
 def open_images(folder: Folder, entry: SegmentEntry) -> Images | None:
-    """The pictures of a segment's pages, if there are any."""
+    """Open the images of a segment, if it has any."""
     if entry.images is None:
         return None
     images = Images(folder.file(entry.images, "img"), entry.checksum)
     if images.pages != entry.pages:
-        raise damaged(images.path, f"it is of {images.pages} pages, expected {entry.pages}")
+        raise damaged(images.path, f"it has {images.pages} pages, expected {entry.pages}")
     return images
 
 
 def read_deleted(folder: Folder, entry: SegmentEntry) -> Mask:
-    """Which pages of a segment are deleted: as many as the manifest says."""
+    """Which pages of a segment are deleted."""
     deleted = np.zeros(entry.pages, bool)
     if entry.tombstones is not None:
         path = folder.file(entry.tombstones, "del")

@@ -1,4 +1,4 @@
-"""Pages into segment files of bounded size."""
+"""Write pages into segment files of bounded size."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from glie.index.segment import StoredCodes, record_line, segment_bytes, segment_
 from glie.index.side_files import images_bytes
 from glie.index.snapshot import Snapshot
 
-SEGMENT_BYTES = 64 << 20  # a segment is closed at this size; so much is held in memory
-PAGES_PER_STEP = 512  # compressed or copied at a time
-MAX_NESTING = 64  # of metadata
+SEGMENT_BYTES = 64 << 20  # a segment is written at this size; until then it is in memory
+PAGES_PER_STEP = 512  # compressed or copied in one step
+MAX_NESTING = 64  # levels of metadata
 
 
 class SegmentWriter:
-    """Gathers pages and writes them as segments of bounded size."""
+    """Collects pages and writes them as segments of bounded size."""
 
     def __init__(self, folder: Folder, next_number: int) -> None:
         self.folder = folder
@@ -34,7 +34,7 @@ class SegmentWriter:
     def add(
         self, codes: StoredCodes, records: Sequence[bytes], images: Sequence[bytes | None]
     ) -> None:
-        """Take some pages; write a segment when enough are gathered."""
+        """Add pages; write a segment if there are enough."""
         self._codes.append(codes)
         self._records.extend(records)
         self._images.extend(images)
@@ -44,7 +44,7 @@ class SegmentWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is gathered as a segment."""
+        """Write the collected pages as a segment."""
         if not self._records:
             return
         number = self.take_number()
@@ -71,8 +71,8 @@ class SegmentWriter:
         change: Callable[[StoredCodes], StoredCodes] = lambda codes: codes,
         step: int = PAGES_PER_STEP,
     ) -> None:
-        """Take over the live pages of a stored segment, except those at the positions `gone`,
-        with their codes as they are or changed, so many at a time."""
+        """Add the live pages of a stored segment, except those at the positions `gone`. `change`
+        may replace their codes. Pages go in steps of `step`."""
         segment, images = state.segments[number], state.images[number]
         first = int(state.bounds[number])
         rows = [row for row in state.live(number).tolist() if first + row not in gone]
@@ -85,13 +85,14 @@ class SegmentWriter:
             )
 
     def take_number(self) -> int:
+        """The number for a new file."""
         self.next_number += 1
         return self.next_number - 1
 
 
 def merge_tail(state: Snapshot, writer: SegmentWriter, gone: set[int], arriving: int) -> list[int]:
-    """Take small segments at the end into the new one, so that many small additions leave few
-    files: one is merged while it is no larger than what joins it. Returns those that stay."""
+    """Copy small segments at the end into the new one, so that many small additions leave few
+    files. A segment is merged if it is no larger than what it joins. Returns those that stay."""
     kept, joined = len(state.segments), arriving
     sizes = [s.bytes for s in state.segments]
     for number, images in enumerate(state.images):
@@ -109,7 +110,7 @@ def merge_tail(state: Snapshot, writer: SegmentWriter, gone: set[int], arriving:
 
 
 def record_lines(ids: Sequence[str], metadata: Sequence[Mapping[str, Any]] | None) -> list[bytes]:
-    """The lines to store for some pages, checked."""
+    """The record lines of some pages, with their metadata checked."""
     values = _one_each("metadata", ids, metadata, {})
     lines = []
     for page_id, value in zip(ids, values, strict=True):
@@ -132,7 +133,7 @@ def record_lines(ids: Sequence[str], metadata: Sequence[Mapping[str, Any]] | Non
 def checked_images(
     ids: Sequence[str], images: Sequence[bytes | None] | None
 ) -> Sequence[bytes | None]:
-    """One image or None a page."""
+    """One image or None for each page."""
     blobs: list[bytes | None] = _one_each("images", ids, images, None)
     for page_id, image in zip(ids, blobs, strict=True):
         if image is not None and not isinstance(image, bytes):
@@ -141,11 +142,13 @@ def checked_images(
 
 
 def _one_each(what: str, ids: Sequence[str], given: Any, default: Any) -> list[Any]:
-    """What was given as a list with one item a page."""
+    """An argument as a list with one item for each page."""
     if given is None:
         return [default] * len(ids)
     if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
-        raise InputError(f"{what}: expected a list with one a page, found {type(given).__name__}")
+        raise InputError(
+            f"{what}: expected a list with one for each page, found {type(given).__name__}"
+        )
     items = list(given)
     if len(items) != len(ids):
         raise InputError(f"{what}: found {len(items)} for {len(ids)} pages; expected one each")
@@ -153,7 +156,7 @@ def _one_each(what: str, ids: Sequence[str], given: Any, default: Any) -> list[A
 
 
 def _check_json(value: Any, depth: int) -> None:
-    """Refuse what JSON would change or a reader could not parse: other keys, endless nesting."""
+    """Refuse keys that JSON would change, and nesting too deep to read back."""
     if depth == 0:
         raise ValueError(f"nested more than {MAX_NESTING} deep")
     if isinstance(value, Mapping):

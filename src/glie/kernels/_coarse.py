@@ -1,4 +1,4 @@
-"""The compiled loop of the scan in small integers."""
+"""The compiled loop of coarse MaxSim."""
 
 import numpy as np
 
@@ -22,13 +22,13 @@ from glie.kernels._tiles import (
 
 @_inline
 def _levels(packed, size, bits, dim, levels, numbers):
-    """Write the levels of `size` bytes at an address to another, `numbers` in all. Returns one over
-    the length of the odd integers that they stand for."""
+    """Unpack the `numbers` levels in `size` bytes at address `packed` to address `levels`. Returns
+    1 / length of the vector of odd integers that they stand for."""
     top = (1 << bits) - 1
-    below = 0  # of one bit: a level is 0 or the top
+    below = 0  # at one bit, a level is 0 or the top
     if bits == 8:
         split_8(packed, size, levels)
-        below = sum_below(packed, size, top)  # halves would not do
+        below = sum_below(packed, size, top)  # from the bytes, not from their halves
     elif bits == 4:
         split_4(packed, size, levels)
         below = sum_below(levels, numbers, top)
@@ -77,9 +77,9 @@ def coarse_range(
     last,
     scores,
 ):
-    """scores[q, p] for the pages first..last, as `maxsim_range` has them but for the rounding of
-    tokens: tokens[g, :, l] is token g * lanes + l in multiples of its unit. `steps` of the sums of
-    four products fit into 16 bits."""
+    """scores[q, p] for the pages first..last, like `maxsim_range` but with rounded tokens:
+    tokens[g, :, l] is token g * lanes + l in multiples of its unit. `steps` sums of four products
+    fit into 16 bits."""
     groups, fours, lanes, _ = tokens.shape
     size = stored.shape[1]
     numbers = fours * TOGETHER
@@ -89,7 +89,7 @@ def coarse_range(
     scales = np.empty(2, np.float32)
     best = np.empty(groups * lanes, np.float32)
     chunks = fours // steps
-    shifted = chunks // 2 if bits == 8 else chunks  # before the lower halves, or never
+    shifted = chunks // 2 if bits == 8 else chunks  # where the lower halves begin
     for page in range(first, last):
         best[:] = -np.inf
         row, end = starts[page], ends[page]

@@ -1,5 +1,4 @@
-"""The compiled loops over PQ codes: vectors assigned to product codewords, pages listed by list,
-MaxSim estimated."""
+"""The compiled loops over PQ codes: encode vectors, fill posting lists, estimate MaxSim."""
 
 import numpy as np
 from llvmlite import ir
@@ -11,8 +10,8 @@ from glie.kernels._compiled import _compile, address
 from glie.kernels._tiles import INDEX, WORD, _const, _load, _pointer
 from glie.kernels.pq import CODEWORDS, LANES, PARTS
 
-TOGETHER = 1024  # pages, for which one group of vectors takes its turn
-AHEAD = 8  # so many pages before its turn a page is fetched, since candidates lie far apart
+TOGETHER = 1024  # pages that one group of query vectors scores before the next group
+AHEAD = 8  # pages between prefetch and use: candidates lie far apart in memory
 
 BYTE, SHORT = ir.IntType(8), ir.IntType(16)
 BYTES, SHORTS = ir.VectorType(BYTE, LANES), ir.VectorType(SHORT, LANES)
@@ -21,10 +20,10 @@ INTS = ir.VectorType(INDEX, LANES)
 
 @intrinsic
 def _page_estimate(_context, list_scores, products, lists, codes, k):
-    """The sum over LANES tokens of the highest score of k PQ codes, all but k by address:
-    list_scores (C, LANES) in int16, products (PARTS, CODEWORDS, LANES) in int8, lists (k) in uint16,
-    codes (k, PARTS) in bytes. A PQ code's score is that of its list and the products of its
-    codewords added up."""
+    """The sum over LANES tokens of the highest score of k PQ codes. All arguments but k are
+    addresses: list_scores (C, LANES) in int16, products (PARTS, CODEWORDS, LANES) in int8, lists
+    (k) in uint16, codes (k, PARTS) in bytes. The score of a PQ code is the score of its list plus the
+    products of its codewords."""
 
     def generate(_context, builder, _signature, arguments):
         list_scores, products, lists, codes, k = arguments
@@ -66,7 +65,7 @@ def _page_estimate(_context, list_scores, products, lists, codes, k):
 
 @intrinsic
 def _prefetch(_context, address):
-    """Have the memory at an address brought near, and go on meanwhile."""
+    """Prefetch the memory at an address."""
 
     def generate(context, builder, _signature, arguments):
         kind = ir.FunctionType(ir.VoidType(), [BYTE.as_pointer(), INDEX, INDEX, INDEX])
@@ -81,9 +80,9 @@ def _prefetch(_context, address):
 
 @_compile
 def estimates_range(list_scores, products, lists, codes, rows, first, last, out):
-    """out[i] for i in first..last: MaxSim of page rows[i] as its PQ codes tell it, from
-    list_scores (G, C, LANES) and products (G, PARTS, CODEWORDS, LANES). A group's products stay in the
-    cache while some pages pass, and these while the groups take turns."""
+    """out[i] for i in first..last: MaxSim of page rows[i], estimated from its PQ codes with
+    list_scores (G, C, LANES) and products (G, PARTS, CODEWORDS, LANES). Pages go in blocks of
+    TOGETHER, and within a block group by group: the products of a group stay in the cache."""
     groups, count, _ = list_scores.shape
     k = lists.shape[1]
     lists_at, codes_at = address(lists), address(codes)
@@ -103,7 +102,7 @@ def estimates_range(list_scores, products, lists, codes, rows, first, last, out)
 
 @_compile
 def pq_encode_range(x, codewords, half, first, last, codes):
-    """codes[i, p] = the codeword w of the largest x[i, p] . codewords[p, :, w] - half[p, w], for rows
+    """codes[i, p] = the w with the largest x[i, p] . codewords[p, :, w] - half[p, w], for rows
     first..last."""
     count, width = codewords.shape[2], codewords.shape[1]
     scores = np.empty(count, np.float32)
@@ -124,8 +123,8 @@ def pq_encode_range(x, codewords, half, first, last, codes):
 
 @_compile
 def list_pages(lists, starts, pages):
-    """Fill `pages` with the pages that have a vector in each list, list by list: those of list c
-    stand at starts[c]..starts[c + 1], of which starts[1:] comes in as zeros."""
+    """Fill `pages` with the pages that have a vector in each list, list by list: list c is at
+    starts[c]..starts[c + 1]. On entry, `starts` is zeros."""
     for page in range(lists.shape[0]):
         for slot in range(lists.shape[1]):
             starts[lists[page, slot] + 1] += 1
@@ -141,7 +140,7 @@ def list_pages(lists, starts, pages):
 
 @_compile
 def mark_pages(starts, pages, picked, marked):
-    """Set `marked` for the pages in any of the picked lists."""
+    """Set marked[page] for the pages in the picked lists."""
     for list_ in picked:
         for i in range(starts[list_], starts[list_ + 1]):
             marked[pages[i]] = True

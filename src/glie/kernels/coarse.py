@@ -1,9 +1,8 @@
-"""MaxSim over rows of a few bits in small integers: twice as fast, and off by a known bound.
+"""Coarse MaxSim over rows of a few bits, in small integers: twice as fast, with an error bound.
 
-A query vector is rounded to multiples of a unit, 127 of them its largest number. A stored row is
-of unit length, so the rounding changes none of a vector's products by more than its own length:
-whoever looks for the best pages can leave out those that are too far behind, and score the few
-that remain exactly.
+Each query vector is rounded to multiples of a unit, so that its largest number becomes 127. Stored
+rows have unit length, so an inner product changes by at most the length of the rounding error. A
+search can leave out pages that are too far behind and score the few others exactly.
 """
 
 from __future__ import annotations
@@ -16,16 +15,15 @@ import numpy.typing as npt
 from glie.kernels.maxsim import Floats, Ints, in_lanes, in_passes
 from glie.kernels.quantize import BITS, Packed, scan_order
 
-MOST_NUMBERS = 1 << 16  # of a vector: sums of more might not fit into 32 bits
-LARGEST = 127  # of a rounded query vector's numbers
-ROUNDING = 1e-5  # a share of a score that single precision may add
+MOST_NUMBERS = 1 << 16  # in a vector: longer sums might not fit into 32 bits
+LARGEST = 127  # number in a rounded query vector
+ROUNDING = 1e-5  # relative error that single precision may add
 
 
 def coarse_maxsim(
     tokens: Floats, token_offsets: Ints, vectors: Packed, starts: Ints, ends: Ints
 ) -> tuple[Floats, Floats]:
-    """Scores (Q, P) of stored rows of a few bits, and how far those of each query may be from the
-    true ones (Q,)."""
+    """Scores (Q, P) of stored rows of a few bits, and the error bound of each query (Q,)."""
     from glie.kernels import _coarse
 
     bits = BITS[vectors.dtype]
@@ -33,7 +31,7 @@ def coarse_maxsim(
     ordered = scan_order(np.ascontiguousarray(tokens, dtype=np.float32), vectors.dtype)
     whole, units, errors = rounded(ordered)
     offsets = (top * whole.sum(axis=1, dtype=np.int64)).astype(np.float32)
-    if bits == 8:  # first for the upper halves of the stored numbers, then for the lower
+    if bits == 8:  # once for the upper half of each stored number, once for the lower
         whole = np.concatenate([whole, whole], axis=1)
     steps = _steps(ordered.shape[1] // 4, min(top, 15))
     fours = whole.reshape(len(whole), whole.shape[1] // 4, 4)
@@ -73,7 +71,8 @@ def coarse_maxsim(
 
 
 def rounded(tokens: Floats) -> tuple[npt.NDArray[np.int8], Floats, Floats]:
-    """Vectors (T, D) as whole multiples of a unit each, and the lengths of what that leaves."""
+    """Vectors (T, D) as integer multiples of their units, the units, and the lengths of the
+    rounding errors."""
     largest = np.abs(tokens).max(axis=1, initial=0)
     units = np.where(largest > 0, largest / LARGEST, 1).astype(np.float32)
     whole = np.rint(tokens / units[:, None]).astype(np.int8)
@@ -82,6 +81,6 @@ def rounded(tokens: Floats) -> tuple[npt.NDArray[np.int8], Floats, Floats]:
 
 
 def _steps(fours: int, top: int) -> int:
-    """How many of these steps of four products to sum in 16 bits: the most, in equal parts."""
+    """How many sums of four products to add up in 16 bits: the most that divide `fours`."""
     most = (2**15 - 1) // (2 * top * LARGEST)
     return max(steps for steps in range(1, min(most, fours) + 1) if fours % steps == 0)

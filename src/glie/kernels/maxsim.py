@@ -1,8 +1,8 @@
 """MaxSim: the sum over a query's vectors of the best inner product with any vector of the page.
 
-The only home of this operator. A page is rows starts[p]..ends[p] of `vectors`, so ragged pages
-and stored codes (whose unused slots lie behind ends[p]) go through the same function, and a
-padded slot is never in the set that is scored. A page without rows scores -inf.
+This is the only implementation. Page p is rows starts[p]..ends[p] of `vectors`. Ragged pages and
+stored codes, whose unused slots lie behind ends[p], use the same function, and padding is never
+scored. A page without rows scores -inf.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Ints = npt.NDArray[np.int64]
 
 # Query tokens scored in one pass over the pages: 256 x 128 floats stay in a core's L2 cache.
 TOKENS_PER_PASS = 256
-LANES = 8  # the compiled loop scores one, two or three times so many tokens together ...
-COST = {3: 3.0, 2: 2.2, 1: 1.6}  # ... which takes about so long
+LANES = 8  # the compiled loop scores one, two or three times this many tokens together ...
+COST = {3: 3.0, 2: 2.2, 1: 1.6}  # ... with this relative cost
 
 
 def maxsim(
@@ -32,7 +32,7 @@ def maxsim(
     starts: Ints,
     ends: Ints,
 ) -> Floats:
-    """scores (Q, P), float32. `vectors` are T rows: (T, D) as they are, or packed."""
+    """Scores (Q, P) in float32. `vectors` are (T, D) floats, or T packed rows."""
     from glie.kernels import _compiled
 
     scan = _scan(tokens, vectors)
@@ -59,11 +59,11 @@ def in_passes(
     ends: Ints,
     some: Callable[[slice, Ints], Callable[[int, int], None]],
 ) -> None:
-    """Go over the pages once for a few queries at a time: some(queries, their offsets) gives what
-    is called on ranges of pages, in threads."""
+    """Scan the pages once for every few queries. some(queries, their offsets) returns the function
+    that is called with ranges of pages, in threads."""
     from glie.kernels.parallel import over_ranges
 
-    # about a millisecond of work a chunk: enough to hide a thread's start, little enough to share
+    # about a millisecond of work per chunk: much longer than a thread takes to start
     rows = int(np.maximum(ends - starts, 1).sum()) if len(starts) else 1
     for first, last in _passes(token_offsets):
         offsets = token_offsets[first : last + 1]
@@ -79,7 +79,7 @@ def maxsim_reference(
     starts: Ints,
     ends: Ints,
 ) -> Floats:
-    """The same in plain numpy, as the definition reads."""
+    """`maxsim` in plain numpy, by its definition."""
     plain = vectors.vectors() if isinstance(vectors, Packed) else vectors
     scores = np.full((len(token_offsets) - 1, len(starts)), -np.inf, dtype=np.float32)
     for q, (first, last) in enumerate(pairwise(token_offsets)):
@@ -90,14 +90,14 @@ def maxsim_reference(
 
 
 class _Scan(NamedTuple):
-    """What the compiled loop reads: float32 bits that lost their lower part, or numbers of a few
+    """The input of the compiled loop. Stored numbers are the upper bits of a float32, or have a few
     bits each."""
 
-    tokens: Floats  # (T, ...), as the loop meets their numbers
+    tokens: Floats  # (T, ...), with their numbers in the order of the loop
     stored: npt.NDArray[Any]  # (T, ...)
-    shift: np.uint32  # that turns a stored value into float32 bits
-    bits: int = 0  # of a number; 0: it is one of those values
-    filling: int = 0  # numbers at the end of a row that are no part of it
+    shift: np.uint32  # to the left, which makes float32 bits of a stored number
+    bits: int = 0  # of a number; 0: upper bits of a float32
+    filling: int = 0  # padding at the end of a row, in numbers
 
 
 def _scan(tokens: Floats, vectors: Floats | Packed) -> _Scan:
@@ -113,8 +113,8 @@ def _scan(tokens: Floats, vectors: Floats | Packed) -> _Scan:
 
 
 def in_lanes(tokens: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Tokens (T, D) or (T, D / n, n) side by side in groups (G, D, lanes) or (G, D / n, lanes, n),
-    the last filled with zeros."""
+    """Tokens (T, D) or (T, D / n, n) in groups of lanes: (G, D, lanes) or (G, D / n, lanes, n). The
+    last group is filled with zeros."""
     blocks = -(-max(len(tokens), 1) // LANES)
     lanes = LANES * min(COST, key=lambda together: -(-blocks // together) * COST[together])
     groups = -(-max(len(tokens), 1) // lanes)
@@ -125,7 +125,7 @@ def in_lanes(tokens: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _passes(token_offsets: Ints) -> list[tuple[int, int]]:
-    """Runs of whole queries of about TOKENS_PER_PASS tokens; a longer query is a run by itself."""
+    """Ranges of whole queries with about TOKENS_PER_PASS tokens; a longer query is one range."""
     passes: list[tuple[int, int]] = []
     first = 0
     queries = len(token_offsets) - 1

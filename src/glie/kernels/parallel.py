@@ -1,4 +1,4 @@
-"""Running a compiled loop over ranges of pages in plain threads."""
+"""Run a compiled loop over ranges of pages, in threads."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from concurrent.futures import ThreadPoolExecutor
 
 
 def cores() -> int:
-    """The cores this process may use."""
+    """The number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def over_ranges(run: Callable[[int, int], object], total: int, *, chunk: int) -> None:
-    """Call run(first, last) on consecutive ranges of at most `chunk` until all are done.
+    """Call run(first, last) for consecutive ranges of at most `chunk`, up to `total`.
 
-    The caller works too, so a little work is done before another thread has even begun. The pool
-    lives for one call: no threads linger, and a fork later finds none missing.
+    The calling thread works too, so that small work does not wait for another thread to start. The
+    pool lives for one call: no thread is left that a later fork would lose.
     """
     ranges = [(first, min(first + chunk, total)) for first in range(0, total, chunk)]
     ahead = iter(ranges)
 
     def work() -> None:
-        for first, last in ahead:  # each takes the next
+        for first, last in ahead:  # the threads share the iterator
             run(first, last)
 
     others = min(cores(), len(ranges)) - 1

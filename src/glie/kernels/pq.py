@@ -1,7 +1,8 @@
-"""PQ codes: ten bytes that stand in for a stored vector when pages are looked for.
+"""PQ codes: ten bytes per stored vector, from which MaxSim is estimated.
 
-A vector's PQ code is its list, whose centroid is near it, and a product code of what the centroid
-leaves: that rest is cut into PARTS of equal width, and each part is the nearest of CODEWORDS codewords.
+The first two bytes are the number of the posting list with the nearest coarse centroid. The other
+eight encode the residual: it is cut into PARTS of equal width, and each part is replaced by the
+nearest of its CODEWORDS codewords.
 """
 
 from __future__ import annotations
@@ -19,41 +20,43 @@ Mask = npt.NDArray[np.bool_]
 PARTS = 8
 CODEWORDS = 256
 LANES = 16  # query vectors that the compiled loop scores together
-MOST_PRODUCT, MOST_LIST = 127, 16_000  # a list and PARTS products added up fit into 16 bits
-PAGES_PER_CHUNK = 8192  # estimated by a thread at a time: a few tenths of a millisecond
+MOST_PRODUCT, MOST_LIST = 127, 16_000  # one list score plus PARTS products fit into 16 bits
+PAGES_PER_CHUNK = 8192  # per thread and step: a few tenths of a millisecond
 
 
 class PQCodes(NamedTuple):
-    """Of some pages. A slot that a page does not use repeats its first, which changes no maximum:
-    nobody need ask how many it uses."""
+    """PQ codes of some pages. An unused slot repeats the page's first, which changes no maximum, so
+    that the loops need no counts."""
 
     lists: npt.NDArray[np.uint16]  # (P, k)
     codes: npt.NDArray[np.uint8]  # (P, k, PARTS)
 
     @property
     def page_bytes(self) -> int:
+        """Bytes per page."""
         return int(self.lists.shape[1]) * (self.lists.itemsize + PARTS)
 
 
 class PostingLists(NamedTuple):
-    """Which pages have a vector in which list: pages[starts[c] : starts[c + 1]] in list c."""
+    """The pages with a vector in each list: pages[starts[c] : starts[c + 1]] for list c."""
 
     starts: Ints  # (C + 1,)
     pages: npt.NDArray[np.int32]
 
 
 class Tables(NamedTuple):
-    """The products of a query's vectors with all that a PQ code can say, in whole numbers of one
-    small step. Vectors stand side by side in groups of LANES, the last filled with zeros."""
+    """Score tables of one query (asymmetric distance computation): its inner products with all
+    centroids and codewords, as integer multiples of one step. Query vectors lie side by side in
+    groups of LANES; the last group is filled with zeros."""
 
-    by_token: Floats  # (T, C): the products with the centroids of the lists, as they are
+    by_token: Floats  # (T, C): the products with the coarse centroids, not rounded
     lists: npt.NDArray[np.int16]  # (G, C, LANES)
     products: npt.NDArray[np.int8]  # (G, PARTS, CODEWORDS, LANES)
 
     @classmethod
     def of(cls, tokens: Floats, centroids: Floats, rotated: Floats, codewords: Floats) -> Tables:
-        """`rotated` (T, PARTS, width) are the tokens as the codewords (PARTS, CODEWORDS, width) meet
-        them."""
+        """`rotated` (T, PARTS, width) are the query vectors, rotated and cut into parts, for the
+        codewords (PARTS, CODEWORDS, width)."""
         by_token = tokens @ centroids.T
         products = np.matmul(
             rotated.swapaxes(0, 1), codewords.swapaxes(1, 2)
@@ -68,13 +71,13 @@ class Tables(NamedTuple):
 
 
 def _highest(numbers: Floats) -> np.float32:
-    """The highest absolute value; at least some, to divide by."""
+    """The highest absolute value, at least 1e-6: it becomes a divisor."""
     highest: np.float32 = np.abs(numbers).max(initial=np.float32(1e-6))
     return highest
 
 
 def _groups(by_token: Floats) -> Floats:
-    """(T, n) rounded, as (G, n, LANES)."""
+    """Round (T, n) to integers and group them as (G, n, LANES)."""
     tokens, count = by_token.shape
     groups = -(-tokens // LANES)
     filled = np.zeros((groups * LANES, count), np.float32)
@@ -84,7 +87,7 @@ def _groups(by_token: Floats) -> Floats:
 
 @functools.cache
 def warm_up() -> None:
-    """Have the compiled loops in memory, so that what is timed next is only the search."""
+    """Load the compiled loops, so that the seconds of a search do not include it."""
     lists, codes = np.zeros((1, 1), "<u2"), np.zeros((1, 1, PARTS), np.uint8)
     for array in (lists, codes):
         array.setflags(write=False)  # as a mapped file is
@@ -96,8 +99,7 @@ def warm_up() -> None:
 
 
 def estimates(tables: Tables, pq_codes: PQCodes, rows: Ints) -> npt.NDArray[np.int32]:
-    """MaxSim of the pages at these rows, as their PQ codes tell it, in the steps of the
-    tables."""
+    """MaxSim of the pages at these rows, estimated from their PQ codes, in steps of the tables."""
     from glie.kernels import _pq
     from glie.kernels.parallel import over_ranges
 
@@ -111,7 +113,7 @@ def estimates(tables: Tables, pq_codes: PQCodes, rows: Ints) -> npt.NDArray[np.i
 
 
 def estimates_reference(tables: Tables, pq_codes: PQCodes, rows: Ints) -> npt.NDArray[np.int32]:
-    """The same in plain numpy."""
+    """`estimates` in plain numpy."""
     lists, codes = pq_codes.lists[rows], pq_codes.codes[rows]
     scores = tables.lists[:, lists].astype(np.int32)  # (G, n, k, LANES)
     for part in range(PARTS):
@@ -120,8 +122,8 @@ def estimates_reference(tables: Tables, pq_codes: PQCodes, rows: Ints) -> npt.ND
 
 
 def pq_encode(x: Floats, codewords: Floats) -> npt.NDArray[np.uint8]:
-    """The nearest of the codewords (PARTS, CODEWORDS, width) to each part of the rows (n, PARTS,
-    width)."""
+    """Codes (n, PARTS): the number of the nearest codeword, of (PARTS, CODEWORDS, width), to each
+    part of the rows (n, PARTS, width)."""
     from glie.kernels import _pq
     from glie.kernels.parallel import over_ranges
 
@@ -137,13 +139,13 @@ def pq_encode(x: Floats, codewords: Floats) -> npt.NDArray[np.uint8]:
 
 
 def pq_encode_reference(x: Floats, codewords: Floats) -> npt.NDArray[np.uint8]:
-    """The same in plain numpy."""
+    """`pq_encode` in plain numpy."""
     affinity = np.einsum("npd,pwd->npw", x, codewords) - (codewords**2).sum(axis=2) / 2
     return np.asarray(affinity.argmax(axis=2), dtype=np.uint8)
 
 
 def posting_lists(pq_codes: PQCodes, count: int) -> PostingLists:
-    """The pages of each of so many lists, each list's in ascending order."""
+    """The pages in each of `count` lists, in ascending order."""
     from glie.kernels import _pq
 
     lists = PostingLists(np.zeros(count + 1, np.int64), np.empty(pq_codes.lists.size, np.int32))
@@ -152,7 +154,7 @@ def posting_lists(pq_codes: PQCodes, count: int) -> PostingLists:
 
 
 def pages_in_lists(lists: PostingLists, picked: Ints, pages: int) -> Mask:
-    """Whether each of so many pages has a vector in one of the picked lists."""
+    """Whether each of the first `pages` pages has a vector in one of the picked lists."""
     from glie.kernels import _pq
 
     marked = np.zeros(pages, bool)
