@@ -14,9 +14,9 @@ import transformers
 from PIL import Image
 
 from glie.encoders.loading import PILLOW, quietly
-from tests.checkpoints import saved
 from tests.cli.conftest import Run, run  # noqa: F401
 from tests.documents.test_documents import make_pdf
+from tests.encoders.checkpoints import saved
 from tests.encoders.test_multi_vector import hub  # noqa: F401
 
 DOC = (Path(__file__).parents[2] / "docs" / "encoders.md").read_text(encoding="utf-8")

@@ -29,10 +29,10 @@ from glie.identity import EncoderId
 from glie.ingest import ingest
 from glie.retriever import encoder_of, load_recorded
 from glie.server.library import Library
-from tests.checkpoints import DIM, RETRIEVAL, VISUAL, saved
 from tests.cli.conftest import Run, run  # noqa: F401
 from tests.conftest import unit
 from tests.documents.test_documents import make_pdf
+from tests.encoders.checkpoints import DIM, RETRIEVAL, VISUAL, saved
 from tests.encoders.test_encoders import run_tool
 from tests.evaluation.test_light_colpali import image_set
 

@@ -33,8 +33,8 @@ from glie.evaluation.light_colpali import (
     merged_vectors,
 )
 from glie.kernels.maxsim import maxsim
-from tests.checkpoints import RETRIEVAL, saved
 from tests.cli.conftest import Run, run  # noqa: F401
+from tests.encoders.checkpoints import RETRIEVAL, saved
 from tests.evaluation.sets import TextWords, write_set
 
 K = 3

@@ -14,9 +14,9 @@ from sentence_transformers.multi_vector_encoder.modules import BaseTokenPooling
 import glie
 from glie.integrations.colpali_engine import GliePooler, TokenPoolingOutput
 from glie.integrations.sentence_transformers import GliePooling
-from tests.checkpoints import DIM, saved
 from tests.codec.networks import random_codec
 from tests.conftest import make_arrays
+from tests.encoders.checkpoints import DIM, saved
 
 PAGES = [torch.from_numpy(rows) for rows in make_arrays(4, dim=DIM)]
 TEXTS = ["red blue green black white pink the page", "red", "what is a page"]
