@@ -281,7 +281,7 @@ def test_visual_encoders_want_pictures(
     (folder / "notes.md").write_text("words")
     done = run("index", folder, "--to", tmp_path / "x.glie", "--encoder", checkpoint("colpali"))
     assert done.code == 3
-    assert "notes.md: a text file has no picture for the encoder to look at" in done.err
+    assert "notes.md: a text file has no picture for the encoder;" in done.err
     assert "1 document added: 1 page" in done.out
     assert "(no text)" in run("search", tmp_path / "x.glie", "red").out
     encoder = load_encoder(checkpoint("colpali"))
