@@ -1,24 +1,178 @@
-"""The examples in docs/ run as they stand."""
+"""The docs: examples run as they stand, links lead somewhere, and the hops of CONTRIBUTING are true."""
 
 from __future__ import annotations
 
+import importlib
 import re
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-DOCS = Path(__file__).parent.parent / "docs"
+import glie
+from tests.cli.test_cli import Run, run  # noqa: F401 (a fixture)
+from tests.conftest import make_arrays
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = [*(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG"))]
+PAGES += sorted(DOCS.glob("*.md"))
+FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+
+
+def python_of(path: Path) -> list[str]:
+    """The Python examples of a page."""
+    return re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL)
 
 
 def run_examples(name: str) -> None:
     """Run the Python of a document, in the current folder."""
-    blocks = re.findall(r"```python\n(.*?)```", (DOCS / name).read_text(), re.DOTALL)
+    blocks = python_of(DOCS / name)
     assert blocks
     for block in blocks:
         exec(compile(block, name, "exec"), {})
 
 
-@pytest.mark.parametrize("name", ["engines.md"])  # that of ray.md waits for a cluster
+@pytest.mark.parametrize("name", ["engines.md"])  # tests/distributed runs that of ray.md
 def test_examples(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run_examples(name)
+
+
+def test_the_three_lines_of_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (block,) = python_of(ROOT / "README.md")
+    arrays = make_arrays(3, dim=128)
+    names: dict[str, Any] = {"arrays": arrays, "ids": ["a", "b", "c"], "queries": arrays[1:2]}
+    exec(compile(block, "README.md", "exec"), names)
+    assert names["hits"][0].ids[0] == "b"
+
+
+def test_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All but the fits, which take minutes."""
+    monkeypatch.chdir(tmp_path)
+    budget, library, fits = python_of(DOCS / "guide.md")
+    assert "glie.fit(" in fits
+    arrays = make_arrays(4, dim=128)
+    encoded = [([array], [f"{i}"], None) for i, array in enumerate(arrays)]
+    names: dict[str, Any] = {"arrays": arrays[:2], "queries": arrays[1:2], "encoded": encoded}
+    exec(compile(library, "docs/guide.md", "exec"), names)
+    assert names["index"].ids == ["a.pdf#2", "0", "1", "2", "3"]
+    made, rest = budget.split("\n", 1)
+    names = {"glie": glie, "pages": glie.Pages(make_arrays(60, dim=128))}
+    exec(compile(made.replace("my.glie", "other.glie"), "docs/guide.md", "exec"), names)
+    names["index"].add(names["pages"])
+    exec(compile(rest, "docs/guide.md", "exec"), names)
+    assert [row.budget for row in names["rows"]] == [256, 520, 1040, None]
+    assert len(names["small"]) == 60
+
+
+def test_the_readme_is_for_five_minutes() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 130
+    assert "make test" in text
+    assert "make run" in text
+
+
+def headings(path: Path) -> set[str]:
+    """The anchors of a page, as GitHub makes them."""
+    found = re.findall(r"^#+ (.*)$", FENCED.sub("", path.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in found}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = FENCED.sub("", page.read_text())
+    for link in re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r'src="([^"]+)"', text):
+        if link.startswith("http"):
+            continue
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        assert target.exists(), link
+        assert not anchor or anchor in headings(target), link
+
+
+@pytest.mark.parametrize("page", PAGES[:2] + PAGES[3:], ids=lambda page: page.name)
+def test_files_that_are_named_exist(page: Path) -> None:
+    """In the project, or in the package."""
+    text = page.read_text()
+    named = re.findall(r"\b(?:tests|tools|benchmarks|samples)/[\w/]+\.\w+", text)
+    for room in (path.name for path in Path(glie.__file__).parent.iterdir() if path.is_dir()):
+        named += re.findall(rf"(?<=`){room}/[\w/]+\.py\b", text)
+    for name in named:
+        assert (ROOT / name).exists() or (Path(glie.__file__).parent / name).exists(), name
+
+
+# `file.py: function`, perhaps several, in a row of CONTRIBUTING; a number says which hop it is
+ROW = re.compile(r"^\| (?P<hop>[^|]*) \| (?P<where>[^|]*) \| (?P<what>[^|]*) \|$", re.MULTILINE)
+PLACE = re.compile(r"`([\w/]+)\.py: (\w+)(?:\.(\w+))?`(?:, `(\w+)`)?")
+
+
+def hops(section: str) -> Iterator[tuple[str, str, str, str]]:
+    """Hop, module, function or class, and method of all that a section of CONTRIBUTING names."""
+    text = (ROOT / "CONTRIBUTING.md").read_text().split(f"\n## {section}\n")[1].split("\n## ")[0]
+    for row in ROW.finditer(text):
+        for module, name, method, second in PLACE.findall(row["where"] + row["what"]):
+            module = "glie." + module.replace("/", ".")
+            yield row["hop"].strip(), module, name, method
+            if second:
+                yield row["hop"].strip(), module, second, ""
+
+
+def watch(module: str, name: str, method: str, seen: list[str], patch: pytest.MonkeyPatch) -> str:
+    """Note calls of a function, or of a method or the making of a class, wherever it is known."""
+    label = f"{module}:{name}" + (f".{method}" if method else "")
+    found = getattr(importlib.import_module(module), name)
+    owner, attribute = (found, method or "__init__") if isinstance(found, type) else (None, "")
+    original = getattr(owner, attribute) if owner else found
+
+    def noting(*arguments: Any, **keywords: Any) -> Any:
+        seen.append(label)
+        return original(*arguments, **keywords)
+
+    if owner:
+        patch.setattr(owner, attribute, noting)
+        return label
+    for known, other in list(sys.modules.items()):
+        if known.startswith("glie"):
+            for key, value in list(vars(other).items()):
+                if value is original:
+                    patch.setattr(other, key, noting)
+    return label
+
+
+@pytest.mark.parametrize("section", ["One page, hop by hop", "One query, hop by hop"])
+def test_the_hops_are_true(
+    section: str,
+    run: Run,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every function that CONTRIBUTING names is called, the numbered ones in that order."""
+    monkeypatch.chdir(tmp_path)
+    Path("reports").mkdir()
+    Path("reports/a.txt").write_text("Capital expenditure in 2018 was low.")
+    commands: list[tuple[str, ...]] = [("index", "reports", "--to", "x.glie")]
+    if section.startswith("One query"):
+        assert run(*commands.pop()).code == 0
+        asked = "search", "x.glie", "capital expenditure"
+        commands = [asked, (*asked, "--candidates")]
+    seen: list[str] = []
+    first: list[str] = []  # the numbered hops
+    named: list[str] = []
+    for hop, module, name, method in hops(section):
+        if module.startswith("glie.cli."):  # a verb, which the command line has taken already
+            assert callable(getattr(importlib.import_module(module), name))
+            continue
+        label = watch(module, name, method, seen, monkeypatch)
+        named.append(label)
+        if hop.isdigit():
+            first.append(label)
+    for command in commands:
+        done = run(*command)
+        assert done.code == 0, done.err
+    assert len(first) >= 4
+    assert set(named) <= set(seen)
+    assert sorted(first, key=seen.index) == first
