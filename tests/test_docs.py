@@ -105,6 +105,24 @@ def test_files_that_are_named_exist(page: Path) -> None:
         assert (ROOT / name).exists() or (Path(glie.__file__).parent / name).exists(), name
 
 
+def test_every_module_has_a_place_in_contributing() -> None:
+    """In the row of its room."""
+    text, source = (ROOT / "CONTRIBUTING.md").read_text(), Path(glie.__file__).parent
+    rooms = text.split("\n## The rooms\n")[1].split("\n## ")[0]
+    rows = dict(re.findall(r"^\| `([\w/.]+?)/?` \| (.*) \|$", rooms, re.MULTILINE))
+    for path in source.rglob("*.py"):
+        room = path.parent.relative_to(source).as_posix()
+        if path.name.startswith("_"):  # compiled loops, and what a room is
+            continue
+        if room == ".":
+            assert path.name in rows
+        elif room != "cli":  # its files are named for their verbs
+            assert f"`{path.name}`" in rows[room], path
+    for room, said in rows.items():
+        for name in re.findall(r"`(\w+\.py)`", said):
+            assert (source / room / name).exists(), (room, name)
+
+
 # `file.py: function`, perhaps several, in a row of CONTRIBUTING; a number says which hop it is
 ROW = re.compile(r"^\| (?P<hop>[^|]*) \| (?P<where>[^|]*) \| (?P<what>[^|]*) \|$", re.MULTILINE)
 PLACE = re.compile(r"`([\w/]+)\.py: (\w+)(?:\.(\w+))?`(?:, `(\w+)`)?")
