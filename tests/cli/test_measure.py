@@ -132,9 +132,9 @@ def test_evaluate_at_equal_bytes(run: Run, documents: Path) -> None:
     folder = question_set(Path("small"))
     methods = ("--methods", "glie-free,quantised,glie-bytes,glie-bytes-adapted")
     done = run("evaluate", folder, "--bytes-per-page", "520,1040", *methods)
-    assert "glie-bytes-adapted: its codebook is made of the pages of each set" in done.err
+    assert "glie-bytes-adapted: its codebook is fitted on the pages of each set" in done.err
     assert "520 bytes" in done.out
-    assert "Projected: bytes of words, adapted" in done.out
+    assert "Projected: bytes of codewords, adapted" in done.out
     rows = run("evaluate", folder, "--bytes-per-page", "600", *methods, "--json").json
     assert [(row["k"], row["budget_bytes"]) for row in rows] == [(2, 600), *[(None, 600)] * 3]
     assert all(row["bytes_per_page"] <= 600 for row in rows[:3])

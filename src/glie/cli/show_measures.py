@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 
 def print_results(measured: Measured) -> None:
     """A table for each set, the mean of several sets, then the tables of --more."""
+    from glie.evaluation.experiment import CODEWORD_SHORTLIST
     from glie.evaluation.tables import geometry, per_set, tables
 
     sets, results, corpora = measured
     for one, table in zip(sets, per_set(results), strict=True):
         what = f"{count(len(one.page_ids), 'page')}, {count(len(one.queries), 'question')}"
         print_table(table._replace(title=f"{one.name}: {what}; nDCG@5"))
-    shown = {"projected", "shortlist", "words-shortlist", "capacity", "data"}
+    shown = {"projected", "shortlist", CODEWORD_SHORTLIST, "capacity", "data"}
     shown |= {"main"} if len(sets) > 1 else set()
     for table in tables(results):
         if table.name in shown:
