@@ -26,6 +26,7 @@ from glie.errors import DocumentError
 from glie.ingest import IngestProgress, Reading, Report, ingest
 from tests.cli.conftest import Run, run  # noqa: F401
 from tests.conftest import Floats, unit
+from tests.encoders.test_encoders import Network
 from tests.test_docs import run_examples
 
 DOCUMENTS = 10
@@ -291,21 +292,26 @@ def test_the_command_line(
     reports: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """With a model in the ONNX format: every worker loads it, and needs no torch for it."""
     monkeypatch.chdir(reports.parent)
-    for number in range(3, DOCUMENTS):
+    for number in range(DOCUMENTS):
         (reports / f"{number}.txt").unlink()
+    for number in range(3):
+        words = (f"w{(number + (number + 2) * i) % 47}" for i in range(600))
+        (reports / f"{number}.txt").write_text(" ".join(words))
     (reports / "bad.pdf").write_bytes(b"no PDF")
-    assert run("index", "reports", "--to", "one.glie").code == 3
-    many = run("cluster", "index", "reports", "--to", "many.glie", "--workers", 2, "--json")
+    given = ["reports", "--encoder", Network().save(reports.parent / "tiny")]
+    assert run("index", *given, "--to", "one.glie").code == 3
+    many = run("cluster", "index", *given, "--to", "many.glie", "--workers", 2, "--json")
     assert many.code == 3
     assert "bad.pdf" in many.err
     one, other = glie.Index.open("one.glie"), glie.Index.open("many.glie")
     assert contents(one) == contents(other)
     assert many.json["pages"] == many.json["pages_added"] == len(one)
     there = ["--engine", "lancedb", "--url", "lance", "--collection", "pages"]
-    stored = run("index", "reports", "--ray", *there)  # the old spelling
+    stored = run("index", *given, "--ray", *there)  # the old spelling
     assert f"table 'pages' holds {len(one)} pages" in stored.out
-    question = "word1x7 word1x8"
+    question = "w7 w8"
     expected = run("search", "one.glie", question, "--json").json["hits"]
     assert run("search", "many.glie", question, "--json").json["hits"] == expected
     found = run("search", *there, question, "--json").json["hits"]

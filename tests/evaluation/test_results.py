@@ -76,11 +76,12 @@ def test_the_rival_is_the_strongest_baseline_of_each_set() -> None:
     assert gained.low <= gained.mean <= gained.high
 
 
-def test_the_interval_covers_as_often_as_it_says() -> None:
+def test_the_interval_covers_as_often_as_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of many samples with a known margin, about 95 in 100 intervals contain it, and they are as
     narrow as that allows. The sets are of unequal size, margin and noise, so that each question
     must be drawn in its own set; and what is hard for one method is hard for the other, so that
     questions must be drawn in pairs."""
+    monkeypatch.setattr("glie.evaluation.results.RESAMPLES", 500)
     rng = np.random.default_rng(0)
     sets = {"a": (30, 0.02, 0.1), "b": (120, 0.08, 0.2)}  # questions, margin, noise of the gain
     truth = float(np.mean([gain for _, gain, _ in sets.values()]))

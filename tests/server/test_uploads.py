@@ -19,10 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import glie
-from glie.encoders import Encoder
+from glie.encoders import Encoder, load_encoder
 from glie.server.limits import Limits
 from glie.server.names import MOST_BYTES, numbered, safe_name
 from tests.documents.test_documents import make_pdf
+from tests.encoders.test_encoders import Network
 from tests.server.conftest import Client
 from tests.server.test_api import error_of
 
@@ -315,8 +316,13 @@ def start(index: Path, **environment: str) -> tuple[subprocess.Popen[str], str]:
     return process, json.loads(said)["url"].rstrip("/")
 
 
-def test_a_killed_server_loses_nothing_it_acknowledged(index_path: Path) -> None:
-    """Killed in the middle of uploads: what was acknowledged is there, whole, and is shown."""
+def test_a_killed_server_loses_nothing_it_acknowledged(tmp_path: Path) -> None:
+    """Killed in the middle of uploads: what was acknowledged is there, whole, and is shown. With a
+    small encoder, which two servers load in a moment."""
+    encoder = load_encoder(Network().save(tmp_path / "tiny"))
+    index_path = tmp_path / "my.glie"
+    named = {"name": encoder.name, "revision": encoder.revision}
+    glie.Index.create(index_path, glie.Codec(k=4), encoder=named)
     process, url = start(index_path)
     acknowledged: list[str] = []
 
