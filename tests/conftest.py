@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -14,6 +15,7 @@ import numpy.typing as npt
 import pytest
 
 import glie
+from glie.encoders import minilm
 
 # numba asks of a compiled function only whether its own file has changed, not those it calls: what
 # is tested is compiled from the sources as they are.
@@ -45,6 +47,14 @@ def make_arrays(
         rows = centres[rng.integers(4, size=int(rng.integers(low, high + 1)))]
         arrays.append(unit(rows + 0.15 * rng.normal(size=rows.shape)))
     return arrays
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _embedded_model() -> Iterator[None]:
+    """Load the weights of the embedded encoder once for all tests, not for each command."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(minilm, "TorchModel", functools.cache(minilm.TorchModel))
+        yield
 
 
 @pytest.fixture

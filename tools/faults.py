@@ -37,7 +37,6 @@ import numpy.typing as npt
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tests.codec.networks import random_codec
-from tests.training.test_fit import QUICK
 
 import glie
 from glie.index import folder as folders
@@ -180,6 +179,8 @@ def saving_child(path: Path) -> None:
 
 def fitting_child(path: Path) -> None:
     """Fit a codec and save it over the one before, without end."""
+    from tests.training.test_fit import QUICK
+
     pages = [Page(seed, False).vectors for seed in range(40)]
     while True:
         glie.fit(glie.Pages(pages), k=1, recipe=QUICK, epochs=1).save(path)
