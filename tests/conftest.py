@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pytest
 
 import glie
-from glie.encoders import minilm
+from glie.encoders.torch_model import TorchModel
 
 # numba asks of a compiled function only whether its own file has changed, not those it calls: what
 # is tested is compiled from the sources as they are.
@@ -53,7 +53,7 @@ def make_arrays(
 def _embedded_model() -> Iterator[None]:
     """Load the weights of the embedded encoder once for all tests, not for each command."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(minilm, "TorchModel", functools.cache(minilm.TorchModel))
+        patch.setattr("glie.encoders.minilm.TorchModel", functools.cache(TorchModel))
         yield
 
 
