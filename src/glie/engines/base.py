@@ -102,20 +102,21 @@ def require(package: str, least: str, extra: str) -> None:
         found = importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         raise MissingExtraError(f"the engine {extra!r}", extra) from None
-    if _numbers(found) < _numbers(least):
+    if older(found, least):
         raise EngineError(
             f"{package} {found} is too old: expected {least} or newer; "
             f'pip install --upgrade "glie[{extra}]"'
         )
 
 
-def _numbers(version: str) -> list[int]:
-    """The first two numbers of a version.
+def older(version: str, least: str) -> bool:
+    """Whether the first two numbers of a version are below those of another.
 
-    >>> _numbers("1.20.0rc1")
-    [1, 20]
+    >>> older("1.9.3", "1.20"), older("1.20.0rc1", "1.20")
+    (True, False)
     """
-    return [int(number) for number in re.findall(r"\d+", version)[:2]]
+    found, expected = (re.findall(r"\d+", one)[:2] for one in (version, least))
+    return list(map(int, found)) < list(map(int, expected))
 
 
 @contextmanager

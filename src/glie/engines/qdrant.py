@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from glie.engines.base import Entry, Restriction, Row, first_line, in_steps, require
+from glie.engines.base import Entry, Restriction, Row, first_line, in_steps, older, require
 from glie.engines.points import (
     CODES,
     HEADER,
@@ -28,7 +28,7 @@ from glie.pages import Queries
 
 EXTRA = "qdrant"
 OLDEST_CLIENT = "1.20"  # its local store accepts points without vectors
-OLDEST_SERVER = [1, 13]  # it can filter points without a vector
+OLDEST_SERVER = "1.13"  # it can filter points without a vector
 KEY = "QDRANT_API_KEY"
 ADDRESS = re.compile(r"https?://.*|[\w.-]+:\d+")
 QUERIES_PER_REQUEST = 16
@@ -71,10 +71,10 @@ class Qdrant:
 
     def _check_version(self) -> None:
         found = str(self._client.info().version)
-        if [int(number) for number in re.findall(r"\d+", found)[:2]] < OLDEST_SERVER:
-            least = ".".join(map(str, OLDEST_SERVER))
+        if older(found, OLDEST_SERVER):
             raise EngineError(
-                f"{self.place}: the server is Qdrant {found}; expected {least} or newer: upgrade it"
+                f"{self.place}: the server is Qdrant {found}; expected {OLDEST_SERVER} or newer: "
+                "upgrade it"
             )
 
     def exists(self) -> bool:

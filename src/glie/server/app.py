@@ -26,7 +26,7 @@ try:
     from glie.server.routes.documents import add_documents
     from glie.server.routes.index import add_index, add_measurements
     from glie.server.routes.page import add_pages
-    from glie.server.routes.searching import add_search
+    from glie.server.routes.search import add_search
     from glie.server.routes.static import add_static
 except ImportError:
     raise MissingExtraError("the web application", "serve") from None

@@ -33,6 +33,7 @@ log = logging.getLogger("glie.serve")
 def add_documents(
     app: FastAPI, library: Library, uploads: Uploads, metrics: Metrics, read_only: bool
 ) -> None:
+    """The routes below /documents."""
     at_once = threading.BoundedSemaphore(MOST_UPLOADS)
 
     def check_writable() -> None:

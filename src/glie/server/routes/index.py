@@ -19,6 +19,8 @@ from glie.server.survey import Survey, Surveyor
 def add_index(
     app: FastAPI, library: Library, metrics: Metrics, limits: Limits, read_only: bool
 ) -> None:
+    """GET /info, /health and /metrics."""
+
     @app.get("/info", tags=["index"], responses=problems())
     def info() -> schemas.Info:
         """Counts and sizes of the index."""
@@ -61,6 +63,8 @@ def add_index(
 
 
 def add_measurements(app: FastAPI, library: Library, surveyor: Surveyor) -> None:
+    """GET and POST /survey."""
+
     def shown(survey: Survey) -> schemas.Survey:
         shape = None
         if survey.geometry is not None:

@@ -15,6 +15,7 @@ STATIC = {"app.css": "text/css", "app.js": "text/javascript", "icon.svg": "image
 
 
 def add_static(app: FastAPI, token: str | None) -> None:
+    """The page, its files, and POST /session."""
     folder = resources.files("glie.server") / "static"
     page = (folder / "index.html").read_bytes()
     files = {name: (folder / name).read_bytes() for name in STATIC}

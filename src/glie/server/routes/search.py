@@ -21,6 +21,7 @@ from glie.server.routes.values import check_question, integer_or_none, text_and_
 
 
 def add_search(app: FastAPI, library: Library, metrics: Metrics, limits: Limits) -> None:
+    """POST /search: `limits.searches` at a time; the others wait or are refused."""
     at_once, asking = anyio.CapacityLimiter(limits.searches), 0
 
     @app.post("/search", tags=["search"], responses=problems(400, 404, 501))
