@@ -1,4 +1,4 @@
-"""The candidate index of an index: made when it pays, kept through all changes, and never trusted blindly."""
+"""Candidate files: written when they pay, kept through all changes, and always checked."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ def test_damage_is_named(large: glie.Index, kind: str) -> None:
     check(large)
 
 
-def test_signatures_of_another_segment_are_refused(large: glie.Index) -> None:
+def test_pq_codes_of_another_segment_are_refused(large: glie.Index) -> None:
     one, two = files(large, "sig")
     two.write_bytes(one.read_bytes())
     with pytest.raises(
@@ -254,7 +254,7 @@ def test_signatures_of_another_segment_are_refused(large: glie.Index) -> None:
     assert glie.Index.open(large.path).search(make_arrays(1))[0].cost.pages_estimated == 0
 
 
-def test_a_cell_that_does_not_exist_is_refused(large: glie.Index) -> None:
+def test_a_list_that_does_not_exist_is_refused(large: glie.Index) -> None:
     """Its checksum is right, what it covers is not."""
     state, path = large._state, files(large, "sig")[0]
     file = state.candidates.pq_files[0]
@@ -285,7 +285,7 @@ def test_a_forged_manifest_is_refused(large: glie.Index, change: dict[str, Any])
         glie.Index.open(large.path)
 
 
-def test_every_byte_of_a_signature_file(tmp_path: Path) -> None:
+def test_every_byte_of_a_file_of_pq_codes(tmp_path: Path) -> None:
     """As docs/format.md says: two pages of one vector."""
     codes = np.arange(16, dtype=np.uint8).reshape(2, 1, 8)
     data = pq_bytes(PQCodes(np.array([[1], [258]], np.uint16), codes), 5, 6)
@@ -300,9 +300,3 @@ def test_every_byte_of_a_signature_file(tmp_path: Path) -> None:
     file = PQFile(path)
     np.testing.assert_array_equal(file.pq_codes.lists, [[1], [258]])
     np.testing.assert_array_equal(file.pq_codes.codes, codes)
-
-
-@pytest.mark.parametrize("exact", ["yes", 0.5, 2])
-def test_exact_is_yes_no_or_by_size(large: glie.Index, exact: Any) -> None:
-    with pytest.raises(glie.InputError, match="exact: expected None, True or False"):
-        large.search(make_arrays(1), exact=exact)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 def top_k(scores: npt.NDArray[Any], k: int) -> npt.NDArray[np.int64]:
     """Indices of the `k` largest scores, largest first; of equal scores the earlier comes first."""
-    if k < len(scores):
+    if 0 < k < len(scores):
         # a partition finds the k-th score; only scores as high as it are sorted
         threshold = np.partition(scores, len(scores) - k)[len(scores) - k]
         contenders = np.flatnonzero(scores >= threshold)
