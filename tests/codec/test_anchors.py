@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -90,19 +88,6 @@ def test_too_many_vectors_for_the_stored_count() -> None:
     page = np.broadcast_to(np.array([[1.0, 0.0]], np.float32), (65_536, 2))
     with pytest.raises(glie.VectorError, match="page 'big': 65536 vectors, at most 65535"):
         glie.Codec(k=1).compress(glie.Pages([page], ids=["big"]))
-
-
-@pytest.mark.parametrize("k", [0, -1, 5000, 2.5, "4", True])
-def test_bad_k(k: Any) -> None:
-    with pytest.raises(glie.InputError, match="codec setting k: expected a whole number"):
-        glie.Codec(k=k)
-
-
-def test_settings_round_trip() -> None:
-    config = glie.CodecConfig(k=7, seed=3)
-    assert glie.CodecConfig.from_dict(config.to_dict()) == config
-    with pytest.raises(glie.InputError, match="bits is unknown to this version"):
-        glie.CodecConfig.from_dict({"k": 4, "bits": 2})
 
 
 def test_no_pages_compress_to_no_codes() -> None:

@@ -1,1 +1,1 @@
-"""From a page's vectors to the few that are stored."""
+"""Codecs: from a page's vectors to the bytes that are stored, and back."""

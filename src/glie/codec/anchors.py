@@ -1,8 +1,8 @@
-"""Spherical anchoring: per-page centroids, projected back to where the encoder puts its vectors.
+"""Anchors: the k-means centroids of a page, normalised.
 
-A mean of unit vectors lies inside the sphere, so it understates every inner product; its norm
-records how spread its cluster was (the objective equals the sum of n_j (1 - |c_j|^2)). The
-projection removes the understatement; the norm is kept beside it.
+A mean of unit vectors is shorter than 1, so it understates every inner product. Normalising removes
+that. The norm is kept beside the anchor: it says how spread the cluster was (the k-means objective
+is the sum of n_j (1 - |c_j|^2)).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ SMALLEST_NORM = 1e-4  # below it, the direction of a mean of float32 vectors is 
 
 
 def cluster(pages: Pages, config: CodecConfig) -> Clusters:
-    """Raw k-means of every page."""
+    """k-means of every page, not normalised."""
     check_lengths(pages)
     return clusters_of(pages, config)
 
 
 def clusters_of(pages: Pages, config: CodecConfig) -> Clusters:
-    """The same for sets of rows of any length and of any size."""
+    """The same without the limit on the number of vectors, and for vectors of any norm."""
     return kmeans(
         pages.vectors,
         pages.offsets,
@@ -38,14 +38,14 @@ def clusters_of(pages: Pages, config: CodecConfig) -> Clusters:
 
 
 def check_lengths(pages: Pages) -> None:
-    """Raise unless the size of any cluster fits a code."""
+    """Raise VectorError if a page has more vectors than a count can hold."""
     if len(pages):
         longest = int(pages.lengths.argmax())
         check_length(int(pages.lengths[longest]), f"page {pages.ids[longest]!r}")
 
 
 def check_length(vectors: int, what: str) -> None:
-    """Raise unless a page of so many vectors fits a code."""
+    """Raise VectorError if a page has more vectors than a count can hold."""
     if vectors > MAX_VECTORS:
         raise VectorError(
             f"{what}: {vectors} vectors, at most {MAX_VECTORS} fit a code; split the page"
@@ -53,12 +53,12 @@ def check_length(vectors: int, what: str) -> None:
 
 
 def anchor(pages: Pages, clusters: Clusters) -> Codes:
-    """The centroids on the sphere, with the norm and the count of each cluster."""
+    """The normalised centroids, with the norm and the count of each cluster."""
     norms = np.linalg.norm(clusters.centroids, axis=2)
     real = clusters.counts > 0
     lengths = np.where(norms > SMALLEST_NORM, norms, 1)[..., None]
     vectors = np.divide(clusters.centroids, lengths, dtype=np.float32)
-    # Opposite vectors can cancel out. Their mean points nowhere: a member of the cluster stands in.
+    # Opposite vectors can cancel out: the mean has no direction. Use a member of the cluster.
     for page, slot in np.argwhere(real & (norms <= SMALLEST_NORM)):
         rows, centroids = pages[int(page)], clusters.centroids[page][real[page]]
         nearest = (rows @ centroids.T - (centroids**2).sum(axis=1) / 2).argmax(axis=1)

@@ -66,7 +66,7 @@ class Codec:
 
     @classmethod
     def for_budget(cls, bytes_per_page: int, *, adapt: bool | None = None) -> Self:
-        """The codec for pages of so many bytes on disk.
+        """The codec for pages of `bytes_per_page` bytes on disk.
 
         It starts with the codebook of the embedded encoder. An index whose first pages this does
         not fit makes a codebook of them. `adapt=True` always makes one, `adapt=False` never does.

@@ -1,8 +1,8 @@
-"""A cluster's norm and its count in a byte each, for codes in which every byte tells.
+"""The norm and the count of a cluster in one byte each.
 
-A norm of 0 to 1 is a number of 255ths. A count is a small float: its byte is 16 e + m, which is m
-for e = 0 and (16 + m) 2^(e - 1) above, but never more than 65,535. So counts to 31 are exact, and
-no other is off by more than 1 in 32.
+A norm from 0 to 1 is stored as a number of 255ths. A count is a small float: the byte 16 e + m
+stands for m if e = 0, else for (16 + m) 2^(e - 1), at most 65,535. Counts up to 31 are exact; the
+error of any other is at most 1 in 32.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Counts = npt.NDArray[np.uint16]
 _EXPONENTS, _MANTISSAS = np.divmod(np.arange(256), 16)
 _COUNTS = np.where(_EXPONENTS == 0, _MANTISSAS, (16 + _MANTISSAS) << np.maximum(_EXPONENTS - 1, 0))
 _COUNTS = _COUNTS.clip(max=np.iinfo(np.uint16).max).astype(np.uint16)
-_HIGHEST = int(_COUNTS.argmax())  # bytes above it say the same
+_HIGHEST = int(_COUNTS.argmax())  # bytes above it stand for the same count
 _BETWEEN = (_COUNTS[1 : _HIGHEST + 1] + _COUNTS[:_HIGHEST].astype(np.float64)) / 2
 
 

@@ -1,8 +1,8 @@
-"""The compiled inner loops, kept apart so that importing `glie` does not import numba.
+"""Compiled inner loops. Only functions import this module: importing `glie` loads no numba.
 
-Every function here releases the GIL and touches one range of pages, so plain Python threads run
-them side by side (numba's own thread pool aborts when two threads enter it at once). Vectors
-come as raw bits: float32 as uint32 with shift 0, bfloat16 as uint16 with shift 16, since a
+Every function releases the GIL and works on one range of pages, so plain Python threads run them
+in parallel (numba's own thread pool aborts when two threads enter it at once). Vectors come as
+raw bits: float32 as uint32 with shift 0, bfloat16 as uint16 with shift 16, since a
 bfloat16 is the upper half of a float32; numbers of 8 bits or fewer as bytes. `REASSOCIATE` lets
 sums be vectorised; it keeps the meaning of infinity, which padding relies on.
 """
@@ -35,12 +35,12 @@ def _compile(function, **more):
     options = {"nogil": True, "fastmath": REASSOCIATE, "error_model": "numpy", **more}
     try:
         return njit(cache=True, **options)(function)
-    except RuntimeError:  # nowhere to write, as in a locked-down container: compile every time
+    except RuntimeError:  # no place to write, as in a locked-down container: compile every time
         return njit(**options)(function)
 
 
 def _inline(function):
-    """Compile as a part of whoever calls it."""
+    """Compile inline into every caller."""
     return _compile(function, forceinline=True)
 
 
@@ -55,7 +55,7 @@ def sums(best, token_offsets, page, scores):
     """scores[q, page] = the sum of `best` over the tokens of q."""
     for q in range(token_offsets.shape[0] - 1):
         total = np.float32(0)
-        # unsigned, since a number that might be negative is looked up by a detour
+        # unsigned: numba checks signed indexes for negative values
         for t in range(np.uint64(token_offsets[q]), np.uint64(token_offsets[q + 1])):
             total += best[t]
         scores[q, page] = total
@@ -105,9 +105,8 @@ def maxsim_range(
 ):
     """scores[q, p] for the pages first..last: sum over q's tokens of the best dot with p's rows.
 
-    tokens[g, :, l] is token g * lanes + l. Rows are taken by four, two and one, and each product
-    is summed in the same order whatever it is taken with: a page's score depends on nothing but
-    itself.
+    tokens[g, :, l] is token g * lanes + l. Rows are taken by four, two and one. Each product is
+    summed in the same order in any tile: a page's score depends on that page alone.
     """
     groups, dim, lanes = tokens.shape
     size = stored.shape[1]
@@ -224,8 +223,8 @@ def _score_moved(x, centroids, moved, n_moved, packed, similarity):
     """similarity[j, i] = x_i . c_j - |c_j|^2 / 2 for the centroids that moved: the nearest
     centroid has the largest value, and |x_i - c_j|^2 = |x_i|^2 - 2 similarity[j, i].
 
-    The moved centroids are packed side by side, in fours: the compiler then knows where they lie,
-    and a row is loaded once for four products. Spare places repeat the last one."""
+    The moved centroids are packed side by side in fours, so a row is loaded once for four products.
+    Spare places repeat the last one."""
     n, dim = x.shape
     places = -(-n_moved // 4) * 4
     for place in range(places):
@@ -262,9 +261,8 @@ def _score_moved(x, centroids, moved, n_moved, packed, similarity):
 def lloyd_page(x, used, iterations, centroids, labels, counts):
     """Lloyd's iterations from the seeds in centroids[:used]; returns sum of |x_i - c_label|^2.
 
-    Only what changed is computed again: a centroid whose members stayed keeps its similarities.
-    An emptied cluster takes the row that is worst served. The centroids returned are the means
-    of the labels returned.
+    A centroid whose members did not change keeps its similarities. An emptied cluster takes the row
+    with the worst match. The returned centroids are the means of the returned labels.
     """
     n, dim = x.shape
     similarity = np.empty((used, n), np.float32)

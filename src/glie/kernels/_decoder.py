@@ -1,5 +1,5 @@
-"""The compiled loop of the decoder: the slots of a cluster, six at a time, from their hidden layer
-to unit vectors, without an array of all of them in between."""
+"""The compiled loop of the decoder: six slots of a cluster at a time from the hidden layer to unit
+vectors, without an array of all slots in between."""
 
 import numpy as np
 
@@ -32,8 +32,8 @@ def multiply(rows, columns, out):
 def children_range(
     anchors, hidden, spreads, positions, columns, bias, alpha, starts, first, last, out
 ):
-    """The rows starts[c]..starts[c + 1] of `out` for the clusters first..last: all slots of each
-    but slot 0. columns[g, :, l] is column 16 g + l of the last layer."""
+    """Write rows starts[c]..starts[c + 1] of `out` for the clusters first..last, all slots but slot
+    0. columns[g, :, l] is column 16 g + l of the last layer."""
     groups, width, lanes = columns.shape
     dim = anchors.shape[1]
     layer = np.zeros((6, width), np.float32)

@@ -1,15 +1,15 @@
-"""The compiled loops of a page's residual: codewords found, chosen and packed."""
+"""Compiled loops of residual coding: find, choose, pack, unpack and reconstruct."""
 
 import numpy as np
 
 from glie.kernels._compiled import _compile
 
-LANES = 4  # rows scored together: a codeword is loaded once for all of them
+LANES = 4  # rows scored together: each codeword is loaded once for four rows
 
 
 @_compile
 def top_centroids_range(x, centroids, half, first, last, top):
-    """top[i] = the lists of the largest x_i . list - |list|^2 / 2, best first, for rows
+    """top[i] = the centroids c of the largest x_i . c - |c|^2 / 2, best first, for rows
     first..last."""
     probes = top.shape[1]
     scores = np.empty(probes, np.float32)
@@ -73,7 +73,7 @@ def best_codewords_range(x, rows, bounds, starts, codewords, half, first, last, 
 
 @_compile
 def _two_best(row, alive):
-    """The two largest values of a row among the living, and where the first is."""
+    """The two largest values of a row among those alive, and their positions."""
     one = np.float32(-np.inf)
     two = np.float32(-np.inf)
     where = 0
@@ -93,11 +93,11 @@ def _two_best(row, alive):
 
 @_compile
 def removal_order(similarity, permanent):
-    """The columns behind the `permanent` ones in the order in which they can best be spared.
+    """The columns after the first `permanent`, the least needed first.
 
-    similarity[i, j] is the inner product of row i of a page with member j of the set that stands
-    for it. Taken out next is the member whose going costs least: the sum over the rows that it
-    serves best of the squared fall to their second best.
+    similarity[i, j] is the inner product of row i of a page with member j of its set. We repeatedly
+    drop the member whose removal hurts the page least: the sum, over the rows it is best for, of
+    the squared difference to their second best.
     """
     rows, members = similarity.shape
     alive = np.ones(members, np.bool_)
@@ -163,8 +163,8 @@ def write_layer(members, universe, out, at):
 
 @_compile
 def _read_layer(data, at, universe, members):
-    """The reverse of write_layer, for so many members from bit `at`; -1 when the bits are not the
-    code of such a set."""
+    """Fill `members` with the set that write_layer wrote at bit `at`; returns the next bit, or -1
+    if the bits are not such a set."""
     low = low_bits(len(members), universe)
     end = 8 * data.shape[0]
     previous = -1
@@ -189,7 +189,7 @@ def _read_layer(data, at, universe, members):
 
 @_compile
 def read_set(data, first_layer, universe, pairs):
-    """Fill `pairs` layer by layer; returns how many bytes held them, or -1."""
+    """Fill `pairs` layer by layer; returns how many bytes they took, or -1."""
     at = 0
     first = 0
     last = first_layer
@@ -218,8 +218,8 @@ def read_sets(data, starts, ends, first_layer, universes, bounds, pairs, taken):
 def reconstruct_range(
     anchors, used, codewords, anchor_share, codeword_share, pairs, bounds, offsets, first, last, out
 ):
-    """The sets of the pages first..last from rows offsets[page]: the used anchors, then the unit
-    vector of anchor_share * anchor + codeword_share * codeword for every pair."""
+    """Write the sets of the pages first..last from row offsets[page] on: the used anchors, then the
+    unit vector of anchor_share * anchor + codeword_share * codeword for every pair."""
     count, dim = codewords.shape
     for page in range(first, last):
         at = offsets[page]

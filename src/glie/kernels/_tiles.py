@@ -1,10 +1,9 @@
-"""Innermost loops, written as vectors of eight lanes: products of rows, and unpacking.
+"""Innermost loops as LLVM vectors of eight lanes: products of rows, and unpacking.
 
-A compiler turns a plain loop over query vectors into one that keeps its sums in memory, and spends
-more time on moving than on multiplying. Here the sums of a tile, up to four stored rows by up to 24
-query vectors, stay in registers. The instructions are LLVM's own vectors, which every processor
-has; where one has a better instruction that LLVM does not find by itself, the plain way stands
-beside it.
+A compiler keeps the sums of a plain loop over query vectors in memory, and spends more time on
+moving them than on multiplying. Here the sums of a tile, up to four stored rows by up to 24 query
+vectors, stay in registers. LLVM vectors run on every processor. Where a processor has a better
+instruction that LLVM does not choose by itself, we call it, with the portable form beside it.
 """
 
 from llvmlite import binding, ir
@@ -55,8 +54,8 @@ def _multiply_add(builder, a, b, c):
 
 
 def _loop(builder, name, count, starting, body):
-    """Run body(i, values) `count` times, at least once, each on what the last returned; returns
-    what the last one did."""
+    """Run body(i, values) `count` times, at least once, each on the values of the last; returns the
+    last values."""
     before = builder.block
     inside = builder.append_basic_block(name)
     after = builder.append_basic_block(f"{name}.after")
@@ -153,7 +152,7 @@ def multiply_6x2(_context, rows, dim, columns, out, stride):
 
 
 def _unpack(bits):
-    """Numbers of so many bits."""
+    """Unpacking of numbers of `bits` bits."""
 
     @intrinsic
     def unpack(_context, packed, size, row):
@@ -196,8 +195,7 @@ def _unpack(bits):
 
 
 def _multiply_small(builder, unsigned, signed):
-    """Products of 8-bit integers, each added to its neighbour's, in 16 bits, which must hold
-    them."""
+    """Sums of neighbouring products of 8-bit integers, in 16 bits, which must not overflow."""
     if HAS_AVX2:
         return _call(builder, "llvm.x86.avx2.pmadd.ub.sw", PAIRS, unsigned, signed)
     wide = ir.VectorType(ir.IntType(16), SMALL.count)
@@ -206,7 +204,7 @@ def _multiply_small(builder, unsigned, signed):
 
 
 def _multiply_pairs(builder, left, right):
-    """Products of 16-bit integers, each added to its neighbour's, in 32 bits."""
+    """Sums of neighbouring products of 16-bit integers, in 32 bits."""
     if HAS_AVX2:
         return _call(builder, "llvm.x86.avx2.pmadd.wd", INTS, left, right)
     wide = ir.VectorType(INDEX, PAIRS.count)
@@ -237,7 +235,7 @@ def _small_tile(rows, blocks):
         """best[t] = max(best[t], scales[r] * (2 * levels[r] . token t - offsets[t])), all given by
         address: levels (rows, size), tokens (size / 4, 8 * blocks, 4), scales (rows), offsets and
         best (8 * blocks). Sums of `steps` products of four must fit into 16 bits; there are
-        `chunks` times so many. Before chunk number `shifted`, sums are multiplied by 16."""
+        `chunks` such sums. Before chunk number `shifted`, sums are multiplied by 16."""
 
         def generate(context, builder, _signature, arguments):
             levels, size, tokens, chunks, steps, shifted, offsets, scales, best = arguments
@@ -303,7 +301,7 @@ def _small_tile(rows, blocks):
 
 
 def _split(bits):
-    """Numbers of so many bits, apart in bytes; those of 8 bits as their upper and lower half."""
+    """Unpacking to one number a byte; numbers of 8 bits as their upper and lower half."""
 
     @intrinsic
     def split(_context, packed, size, levels):

@@ -12,7 +12,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class Clusters(NamedTuple):
-    """Per page: k means, their sizes (largest first, 0 for no cluster) and the objective."""
+    """Of each page: k centroids, their sizes (largest first, 0 for an unused slot), objective."""
 
     centroids: Floats  # (P, k, D)
     counts: Ints  # (P, k)
@@ -45,7 +45,7 @@ def kmeans(
 
 
 def kmeans_reference(x: Floats, k: int, *, restarts: int, iterations: int, seed: int) -> Clusters:
-    """The same for one page in plain numpy, with the same random draws."""
+    """The same for one page in plain numpy, with the same random numbers."""
     draws = Draws(seed)
     best: Clusters | None = None
     for _ in range(restarts):
@@ -73,7 +73,7 @@ def kmeans_reference(x: Floats, k: int, *, restarts: int, iterations: int, seed:
 
 
 class Draws:
-    """The compiled version's generator: 64-bit linear congruential, top 53 bits."""
+    """The random generator of the compiled loops: 64-bit linear congruential, top 53 bits."""
 
     def __init__(self, seed: int) -> None:
         self.state = seed
@@ -84,7 +84,7 @@ class Draws:
 
 
 def _seeds(x: Floats, k: int, draws: Draws) -> Floats:
-    """Greedy k-means++: of four rows drawn by squared distance, the best joins."""
+    """Greedy k-means++: each seed is the best of four rows drawn by squared distance."""
     chosen = [min(int(draws.uniform() * len(x)), len(x) - 1)]
     nearest = ((x - x[chosen[0]]) ** 2).sum(axis=1)
     while len(chosen) < k and nearest.sum() > 0:
@@ -104,7 +104,7 @@ def _seeds(x: Floats, k: int, draws: Draws) -> Floats:
 
 
 def _assign(x: Floats, centroids: Floats) -> Ints:
-    """The nearest centroid of each row; an empty cluster takes the row that is worst served."""
+    """The nearest centroid of each row; an empty cluster takes the row with the worst match."""
     similarity = x @ centroids.T - (centroids**2).sum(axis=1) / 2
     labels: Ints = similarity.argmax(axis=1)
     best = similarity.max(axis=1)

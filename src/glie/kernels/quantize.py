@@ -1,16 +1,15 @@
-"""How vectors are stored: each number in bfloat16, or each in 8, 4, 2 or 1 bits.
+"""Scalar quantisation: each number of a stored vector in bfloat16, or in 8, 4, 2 or 1 bits.
 
-The only home of these types: the rest of the code packs, unpacks and scans rows of bytes.
+Only this module knows the types; the rest of the code packs, unpacks and scans rows of bytes.
 
-A unit vector is rotated first, so that its numbers are spread like draws from a Gaussian whatever
-the encoder does with single coordinates. Then each is cut into one of 2^b intervals of equal
-width, numbered from 0, and interval i stands for the odd integer 2i - (2^b - 1). The vector read
-back is that row of odd integers turned back and put on the sphere: no scale is stored, and a
-writer may choose the width for each vector without a reader knowing.
+A unit vector is rotated first, so that its numbers are distributed like draws from a Gaussian for
+any encoder. Then each number falls into one of 2^b intervals of equal width, numbered from 0, and
+interval i stands for the odd integer 2i - (2^b - 1). To unpack, that row of odd integers is rotated
+back and normalised. No scale is stored, so a writer may choose the width for each vector.
 
 The mean squared error |x - unpack(pack(x))|^2 of unit Gaussian vectors at D = 128 is 0.40 in 1
-bit, 0.12 in 2, 0.010 in 4 and 0.00005 in 8; that of bfloat16 is 0.000003. Packing what was
-unpacked need not give the same bytes: pack once, and keep what was packed.
+bit, 0.12 in 2, 0.010 in 4 and 0.00005 in 8; that of bfloat16 is 0.000003. Packing an unpacked
+vector may give other bytes: pack once, and keep the packed rows.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ Floats = npt.NDArray[np.float32]
 Bytes = npt.NDArray[np.uint8]
 
 BFLOAT16 = "bf16"
-BITS = {"int8": 8, "int4": 4, "int2": 2, "int1": 1}  # a number
+BITS = {"int8": 8, "int4": 4, "int2": 2, "int1": 1}  # of a number
 DTYPES = (BFLOAT16, *BITS)
-# The width of an interval that is best for a Gaussian of variance 1 ...
+# The best width of an interval for a Gaussian of variance 1 ...
 WIDTHS = {8: 0.0308, 4: 0.3352, 2: 0.9957, 1: 1.0}
-# ... and those tried for each vector: the error falls by 9% in 4 bits and by a third in 8.
+# ... and the shares of it tried for each vector: the error falls by 9% in 4 bits, a third in 8.
 SHARES = (0.8, 0.9, 1.0, 1.12, 1.25)
 
 
 class Packed(NamedTuple):
-    """Stored vectors, and what it takes to read them."""
+    """Stored vectors, with the type and D needed to unpack them."""
 
     rows: Bytes  # (..., B)
     dtype: str
@@ -51,7 +50,7 @@ class Packed(NamedTuple):
         return self._replace(rows=self.rows[rows])
 
     def vectors(self) -> Floats:
-        """As they are read back, (..., D)."""
+        """The unpacked vectors, (..., D)."""
         return unpack(self.rows, self.dtype, self.dim)
 
 
@@ -61,8 +60,8 @@ def row_bytes(dim: int, dtype: str) -> int:
 
 
 def pack(vectors: Floats, dtype: str) -> Bytes:
-    """Vectors (..., D) as rows of bytes (..., B). All types but bfloat16 keep the direction
-    alone."""
+    """Vectors (..., D) as rows of bytes (..., B). All types but bfloat16 keep only the
+    direction."""
     if dtype == BFLOAT16:
         bits = np.ascontiguousarray(vectors, dtype=np.float32).view(np.uint32)
         rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16  # to nearest, ties to even
@@ -87,10 +86,10 @@ def unpack(packed: Bytes, dtype: str, dim: int) -> Floats:
 
 
 def rotate(vectors: Floats) -> Floats:
-    """An orthonormal transform of (..., D) that gives every number a share of all others.
+    """A fixed rotation of (..., D) that mixes every number with all others.
 
-    Signs are changed by a fixed rule and blocks of the largest power of two that divides D go
-    through a Walsh-Hadamard transform. Several blocks are interleaved, and again transformed.
+    It changes fixed signs, then applies a Walsh-Hadamard transform to blocks of the largest power
+    of two that divides D. Several blocks are interleaved and transformed again.
     """
     signs, block = _signs(vectors.shape[-1]), _block(vectors.shape[-1])
     mixed = _hadamard(vectors * signs, block)
@@ -101,7 +100,7 @@ def rotate(vectors: Floats) -> Floats:
 
 
 def unrotate(rotated: Floats) -> Floats:
-    """The reverse of `rotate`; the transform of a block is its own."""
+    """The inverse of `rotate`; the transform of a block is its own inverse."""
     signs, block = _signs(rotated.shape[-1]), _block(rotated.shape[-1])
     mixed = _hadamard(rotated, block) * signs
     if block >= rotated.shape[-1]:
@@ -111,16 +110,16 @@ def unrotate(rotated: Floats) -> Floats:
 
 
 def scan_order(vectors: Floats, dtype: str) -> Floats:
-    """Query vectors (n, D) as the scan of packed rows wants them: rotated, which changes no inner
-    product, and in the order in which it unpacks a row: first the lowest bits of every byte, then
-    the next. It reads 16 bytes at a time; numbers that only fill up a row meet zeros."""
+    """Query vectors (n, D) prepared for a scan of packed rows: rotated, which changes no inner
+    product, in the order in which the scan unpacks a row: first the lowest bits of every byte, then
+    the next. The scan reads 16 bytes at a time; zeros stand for the numbers that pad a row."""
     numbers = _in_bytes(rotate(vectors), BITS[dtype], together=16)
     count, size, each = numbers.shape
     return np.ascontiguousarray(numbers.swapaxes(1, 2)).reshape(count, size * each)
 
 
 def _levels(vectors: Floats, bits: int) -> Bytes:
-    """The numbers (..., D) of the intervals, at the width that keeps a vector's direction best."""
+    """The interval (..., D) of each number, at the width that keeps a vector's direction best."""
     scaled = rotate(vectors) * np.float32(math.sqrt(vectors.shape[-1]))
     top = 2**bits - 1
     best = np.full((*vectors.shape[:-1], 1), -np.inf, np.float32)
@@ -142,8 +141,8 @@ def _length(vectors: Floats) -> Floats:
 
 
 def _in_bytes(numbers: npt.NDArray[Any], bits: int, together: int = 1) -> npt.NDArray[Any]:
-    """Numbers (..., D) by the byte that holds them, (..., B, 8 / bits), the last filled with 0, as
-    are those that make the number of bytes a multiple of `together`."""
+    """Numbers (..., D) grouped by the byte that holds them, (..., B, 8 / bits), padded with 0 to a
+    multiple of `together` bytes."""
     each = 8 // bits
     filling = -numbers.shape[-1] % (each * together)
     filled = np.pad(numbers, [(0, 0)] * (numbers.ndim - 1) + [(0, filling)])
@@ -151,12 +150,12 @@ def _in_bytes(numbers: npt.NDArray[Any], bits: int, together: int = 1) -> npt.ND
 
 
 def _in_blocks(numbers: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
-    """(..., D) as (..., D / size, size); also where there are no numbers."""
+    """(..., D) as (..., D / size, size); also for empty arrays."""
     return numbers.reshape(*numbers.shape[:-1], numbers.shape[-1] // size, size)
 
 
 def _shifts(bits: int) -> Bytes:
-    """Where the numbers of a byte begin, the first lowest."""
+    """The first bit of each number in a byte, the first number lowest."""
     return np.arange(0, 8, bits, dtype=np.uint8)
 
 
@@ -177,7 +176,7 @@ def _hadamard(vectors: Floats, block: int) -> Floats:
     half = block // 2
     for _ in range(block.bit_length() - 1):
         # sums and differences over the highest bit of the position, which becomes the lowest:
-        # after all bits had their turn, each is back in its place
+        # after one pass for each bit, every bit is back in its place
         last = mixed
         mixed = np.empty_like(last)
         np.add(last[..., :half], last[..., half:], out=mixed[..., 0::2])

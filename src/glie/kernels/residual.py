@@ -1,7 +1,6 @@
-"""Sets of codewords: the nearest ones found, the most needed ones chosen, the set packed.
+"""Residual coding: find the nearest codewords, choose the most needed, pack and unpack the set.
 
-Pure functions of arrays. A row's result depends on that row (or its page) alone, bit for bit,
-whatever else is in the batch.
+A row's result depends on that row (or its page) alone, bit for bit, in any batch.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ FIRST_LAYER = 32
 
 
 def nearest_codewords(x: Floats, centroids: Floats, starts: Ints, codewords: Floats) -> Ints:
-    """The codeword nearest to each row, out of the PROBES lists nearest to it. Cell c holds codewords
-    starts[c]..starts[c + 1]."""
+    """The nearest codeword of each row, out of the PROBES lists whose centroids are nearest to it.
+    List c holds codewords starts[c]..starts[c + 1]."""
     from glie.kernels import _residual
     from glie.kernels.parallel import over_ranges
 
@@ -34,7 +33,7 @@ def nearest_codewords(x: Floats, centroids: Floats, starts: Ints, codewords: Flo
         _residual.top_centroids_range(x, centroids, half_centroids, first, last, top)
 
     over_ranges(find_centroids, len(x), chunk=256)
-    # grouped by list, so that a list's codewords stay in the cache while its rows pass
+    # grouped by list: its codewords stay in the cache while all its rows are scored
     wanted = top.ravel()
     order = np.argsort(wanted, kind="stable")
     bounds = np.searchsorted(wanted[order], np.arange(len(centroids) + 1))
@@ -70,16 +69,18 @@ def nearest_codewords_reference(
     def affinity(to: Floats) -> Floats:
         return np.asarray(x @ to.T - (to**2).sum(axis=1) / 2)
 
-    cell_of = np.repeat(np.arange(len(centroids)), np.diff(starts))
+    list_of = np.repeat(np.arange(len(centroids)), np.diff(starts))
     top = np.argsort(-affinity(centroids), axis=1, kind="stable")[:, :PROBES]
-    allowed = (cell_of[None, None] == top[..., None]).any(axis=1)
+    allowed = (list_of[None, None] == top[..., None]).any(axis=1)
     return np.asarray(np.where(allowed, affinity(codewords), -np.inf).argmax(axis=1))
 
 
 def layers(count: int) -> Iterator[tuple[int, int]]:
-    """A set of `count`, the most needed first, is packed in layers 0..32, 32..64, 64..128 and so
-    on: without the order inside a layer, which would cost bits, and with the order of layers, so
-    that the first ones alone are a good smaller set."""
+    """The layers 0..32, 32..64, 64..128, ... of a set of `count` members, the most needed first.
+
+    Members are sorted inside a layer, since their order would cost bits. Layers keep their order:
+    the first ones alone are a good smaller set.
+    """
     first, last = 0, FIRST_LAYER
     while first < count:
         yield first, min(last, count)
@@ -88,7 +89,7 @@ def layers(count: int) -> Iterator[tuple[int, int]]:
 
 @functools.cache
 def most_bytes(count: int, universe: int) -> int:
-    """What pack_set takes at worst."""
+    """The most bytes that pack_set returns."""
     from glie.kernels import _residual
 
     bits = 0
@@ -99,7 +100,7 @@ def most_bytes(count: int, universe: int) -> int:
 
 
 def pack_set(pairs: Ints, universe: int) -> Bytes:
-    """Distinct numbers below `universe`, the most needed first, in as few bytes as they take."""
+    """Pack distinct numbers below `universe`, the most needed first (Rice code, layer by layer)."""
     from glie.kernels import _residual
 
     out = np.zeros(most_bytes(len(pairs), universe) + 1, np.uint8)
@@ -110,8 +111,8 @@ def pack_set(pairs: Ints, universe: int) -> Bytes:
 
 
 def unpack_set(data: Bytes, count: int, universe: int) -> tuple[Ints, int] | None:
-    """The numbers of pack_set, ascending inside each layer, and how many bytes held them; None
-    when these bytes are not the set of so many."""
+    """The numbers that pack_set packed, ascending inside each layer, and how many bytes they took;
+    None if the bytes are not a set of `count` numbers."""
     from glie.kernels import _residual
 
     pairs = np.empty(count, np.int64)
@@ -122,8 +123,8 @@ def unpack_set(data: Bytes, count: int, universe: int) -> tuple[Ints, int] | Non
 def unpack_sets(
     data: Bytes, starts: Ints, ends: Ints, counts: Ints, universes: Ints
 ) -> tuple[Ints, Ints, Ints]:
-    """The sets of many pages, that of page p in bytes starts[p]..ends[p]: all their numbers, where
-    each page's begin, and how many bytes held them, -1 where they did not."""
+    """unpack_set for many pages, page p in bytes starts[p]..ends[p]: all numbers end to end, the
+    bounds of each page, and the bytes each took (-1 where they are not a set)."""
     from glie.kernels import _residual
 
     bounds = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
@@ -140,9 +141,9 @@ def reconstruct(
     pairs: Ints,
     bounds: Ints,
 ) -> tuple[Floats, Ints]:
-    """For every page its used anchors, then the unit vectors that its pairs stand for: all the
-    rows, and where each page's begin. A pair is slot * K + codeword and stands for the shares of the
-    anchor and of the codeword."""
+    """The used anchors of every page, then the unit vector of each of its pairs: all rows, and the
+    offsets of each page. Pair slot * K + codeword stands for shares[0] * anchor + shares[1] *
+    codeword."""
     from glie.kernels import _residual
     from glie.kernels.parallel import over_ranges
 
@@ -160,7 +161,7 @@ def reconstruct(
 
 
 def most_needed(similarity: Floats, permanent: int) -> Ints:
-    """The columns behind the `permanent` ones, the most needed first."""
+    """The columns after the first `permanent`, the most needed first (see removal_order)."""
     from glie.kernels import _residual
 
     return np.asarray(_residual.removal_order(similarity, permanent)[::-1])

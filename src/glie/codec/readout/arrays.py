@@ -1,6 +1,6 @@
-"""The networks are written once, in what numpy arrays and torch tensors have in common.
+"""Operations that numpy arrays and torch tensors share; the networks are written in them once.
 
-Serving runs them on numpy arrays and needs no torch; fitting runs the same lines on tensors.
+Serving runs on numpy arrays and needs no torch. Fitting runs the same code on tensors.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Array = Any  # a numpy array or a torch tensor
 
 
 def library(array: Array) -> Any:
-    """numpy for a numpy array, else torch."""
+    """The module of an array: numpy or torch."""
     if isinstance(array, np.ndarray):
         return np
     import torch
@@ -22,7 +22,7 @@ def library(array: Array) -> Any:
 
 
 def softmax(logits: Array) -> Array:
-    """Along the last axis, in which not all may be -inf."""
+    """Softmax along the last axis, in which at least one value must be finite."""
     xp = library(logits)
     powers = xp.exp(logits - xp.amax(logits, -1)[..., None])
     return powers / powers.sum(-1)[..., None]
@@ -33,5 +33,5 @@ def relu(array: Array) -> Array:
 
 
 def dot(one: Array, other: Array) -> Array:
-    """Inner products along the last axis, which stays, with length 1."""
+    """Inner products along the last axis, which is kept with length 1."""
     return (one * other).sum(-1)[..., None]

@@ -1,7 +1,8 @@
-"""A codebook: codewords for what an anchor leaves of a vector, shared by all pages.
+"""A codebook: codewords for residuals, shared by all pages.
 
-A page's vector is close to `anchor_share` of its anchor plus a codeword. The anchor carries what the
-page is about, so the codewords that remain are much the same on every corpus: a codebook travels.
+A residual is what remains of a vector after `anchor_share` of its nearest anchor is subtracted. The
+anchors carry the topic of a page, so residuals are much the same on every corpus of an encoder, and
+one codebook serves them all.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
 CODEWORD_TYPE = "int4"  # of a stored codeword
-COARSE_SAMPLE = 40_000  # vectors that the lists are found from
-ROUNDS = 2  # of moving all codewords to the mean of what they stand for
+COARSE_SAMPLE = 40_000  # residuals that the centroids of the lists are fitted on
+ROUNDS = 2  # of moving every codeword to the mean of its residuals
 MAX_CODEWORDS = 1 << 20
 MAX_DIM = 1 << 16
 FORMAT = "glie-codebook-1"
 TENSORS = ("directions", "lengths", "starts")
-# what a file calls them, and their names here
+# keys in the file, and their names here
 SETTINGS = {
     "dim": "dim",
     "anchor_share": "anchor_share",
@@ -50,16 +51,14 @@ SETTINGS = {
 
 @dataclasses.dataclass(frozen=True)
 class Codebook:
-    """Codewords in lists, the codewords of a list side by side, so that few need be looked at."""
+    """Codewords in lists, so that a residual is compared with the codewords of few lists only."""
 
     directions: npt.NDArray[np.uint8]  # (K, ...) of unit length, packed as CODEWORD_TYPE
     lengths: npt.NDArray[np.float16]  # (K,)
     starts: npt.NDArray[np.int32]  # (C + 1,): list c holds codewords starts[c]..starts[c + 1]
     dim: int
     anchor_share: float = 0.5
-    codeword_share: float = (
-        0.6  # less than 1: a codeword is surer of its direction than of its length
-    )
+    codeword_share: float = 0.6  # below 1: codewords estimate directions better than lengths
     encoder: EncoderId | None = None
     notes: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # for people to read
 
@@ -68,34 +67,34 @@ class Codebook:
 
     @property
     def shares(self) -> tuple[float, float]:
-        """How much of its anchor and of its codeword a vector is."""
+        """The shares of anchor and codeword in a reconstructed vector."""
         return self.anchor_share, self.codeword_share
 
     @functools.cached_property
     def codewords(self) -> Floats:
-        """(K, D)"""
+        """All codewords, (K, D)."""
         lengths = self.lengths[:, None].astype(np.float32)
         return np.multiply(unpack(self.directions, CODEWORD_TYPE, self.dim), lengths)
 
     @functools.cached_property
     def centroids(self) -> Floats:
-        """(C, D): the mean of the codewords of each list."""
+        """The mean of the codewords of each list, (C, D)."""
         sums = np.add.reduceat(self.codewords, self.starts[:-1], axis=0, dtype=np.float64)
         return (sums / np.diff(self.starts)[:, None]).astype(np.float32)
 
     def nearest(self, residuals: Floats) -> Ints:
-        """The codeword for each of these rows."""
+        """The codeword of each residual."""
         return nearest_codewords(
             residuals, self.centroids, self.starts.astype(np.int64), self.codewords
         )
 
     @functools.cached_property
     def digest(self) -> str:
-        """Names the codebook by its content."""
+        """A digest of the content, by which settings name the codebook."""
         return digest(self.to_bytes())
 
     def to_bytes(self) -> bytes:
-        """A safetensors file; what is not a tensor stands in its metadata."""
+        """A safetensors file, with settings that are not tensors in its metadata."""
         from safetensors.numpy import save
 
         settings = {key: getattr(self, name) for key, name in SETTINGS.items()}
@@ -106,7 +105,7 @@ class Codebook:
 
     @classmethod
     def from_bytes(cls, data: bytes, place: str) -> Codebook:
-        """The reverse; `place` is what an error names."""
+        """The codebook of such a file; `place` is what an error names."""
         from safetensors import SafetensorError
         from safetensors.numpy import load
 
@@ -154,7 +153,7 @@ class Codebook:
 
 
 def residuals(pages: Pages, codes: Codes, anchor_share: float) -> tuple[Floats, Ints]:
-    """What its nearest anchor leaves of every vector, and which anchor that is."""
+    """The residual of every vector to its nearest anchor, and the slot of that anchor."""
     rest, slots = np.empty_like(pages.vectors), np.empty(len(pages.vectors), np.int64)
     for page, rows in enumerate(pages):
         anchors = codes.vectors[page, : np.count_nonzero(codes.counts[page])]
@@ -172,7 +171,7 @@ def fit_codebook(
     progress: OnProgress = ignore,
     **settings: Any,
 ) -> Codebook:
-    """`size` codewords for these residuals: k-means in lists, and then over all of them."""
+    """Fit `size` codewords to residuals: k-means inside lists, then over all codewords."""
     count, dim = rest.shape
     size = min(size, count)
     shuffled = np.random.default_rng(seed).permutation(count)
@@ -187,7 +186,7 @@ def fit_codebook(
     progress(Progress("fitting codewords"))
     codewords, starts = [], [0]
     for first, last in pairwise(bounds.tolist()):
-        mine = last * size // count - first * size // count  # its share; all together are `size`
+        mine = last * size // count - first * size // count  # its share of `size`
         if mine:
             rows = rest[order[first:last]]
             found = kmeans(rows, np.array([0, len(rows)]), mine, **how)

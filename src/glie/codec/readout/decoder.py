@@ -1,10 +1,9 @@
-"""The decoder: from k stored vectors back to all N, for the few pages worth it.
+"""The decoder: regenerates all N vectors of a page from its k stored ones.
 
-Cluster j owns n_j slots. Slot 0 is the stored vector itself. Every other slot starts there and
-takes a step in the tangent plane, of length below ALPHA, so it stays within arctan(ALPHA) of it.
-What a cluster is (anchor, norm, count) passes through the network once; a slot adds what tells
-it apart, fixed sine and cosine features of its position, and one layer turns the sum into a step,
-in proportion to how far the cluster's own members lie from their mean.
+Cluster j has n_j slots. Slot 0 is the stored vector itself. Every other slot takes a step from it
+in the tangent plane, shorter than ALPHA, so it stays within arctan(ALPHA) of it. The network reads
+a cluster (anchor, norm, count) once. A slot adds fixed sine and cosine features of its position,
+and one layer turns the sum into a step, in proportion to the spread of the cluster.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from glie.pages import Pages
 
 ALPHA = 0.75
 FEATURES = 96  # of a slot's position
-SLOTS_TOGETHER = 512  # about a millisecond of work for a thread
+SLOTS_TOGETHER = 512  # a range for one thread: about a millisecond of work
 
 
 class Decoder(NamedTuple):
@@ -60,7 +59,7 @@ def new_decoder(dim: int, rng: np.random.Generator, *, width: int, depth: int) -
 
 
 def cluster_features(weights: Decoder, anchors: Array, norms: Array, counts: Array) -> Array:
-    """(..., k, W) of anchors (..., k, D), norms and counts (..., k): once a cluster."""
+    """Features (..., k, W) of clusters: anchors (..., k, D), norms and counts (..., k)."""
     xp = library(anchors)
     scaled = anchors * anchors.shape[-1] ** 0.5
     sizes = xp.log(counts + 1)
@@ -74,15 +73,15 @@ def cluster_features(weights: Decoder, anchors: Array, norms: Array, counts: Arr
 
 
 def position_features(first: int, last: int) -> npt.NDArray[np.float32]:
-    """(last - first, FEATURES): sines and cosines of positions, at frequencies 1 to 1/10,000."""
+    """Sines and cosines of positions, at frequencies 1 to 1/10,000: (last - first, FEATURES)."""
     frequencies = 10_000.0 ** -(np.arange(FEATURES // 2) / (FEATURES // 2))
     angles = np.arange(first, last)[:, None] * frequencies
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
 
 
 def spread(norms: Array) -> Array:
-    """(..., 1): how far a cluster's members lie from their mean, sqrt(1 - |c|^2), of the norms
-    (...). A cluster of equal vectors has none."""
+    """The distance (..., 1) of a cluster's members from their mean, sqrt(1 - |c|^2), from the norms
+    (...). It is 0 if all members are equal."""
     xp = library(norms)
     return xp.sqrt((1 - norms * norms).clip(0, None))[..., None]
 
@@ -90,26 +89,26 @@ def spread(norms: Array) -> Array:
 def children(
     weights: Decoder, anchors: Array, clusters: Array, spreads: Array, positions: Array
 ) -> Array:
-    """Unit vectors (..., D) of slots: the unit anchor of each, its cluster's features (..., W)
-    and spread (..., 1), and its position's share of the hidden layer (..., W)."""
+    """The unit vectors (..., D) of slots, from the unit anchor, features (..., W) and spread
+    (..., 1) of their clusters, and the features (..., W) of their positions."""
     xp = library(anchors)
     step = (relu(clusters + positions) @ weights.step + weights.step_bias) * spreads
     step = step - dot(step, anchors) * anchors  # into the tangent plane
     squared = dot(step, step)
-    # from |step| to ALPHA |step| / sqrt(ALPHA^2 + |step|^2): short steps as they are, none longer
+    # from |step| to ALPHA |step| / sqrt(ALPHA^2 + |step|^2): short steps stay, all are below ALPHA
     shrink = ALPHA / xp.sqrt(ALPHA**2 + squared)
     step = step * shrink
     return (anchors + step) / xp.sqrt(1 + squared * shrink**2)
 
 
 def with_steps(weights: Decoder, share: float) -> Decoder:
-    """A decoder whose steps are a share as long, before they are bounded."""
+    """A decoder whose steps are scaled by `share`, before they are bounded."""
     return weights._replace(step=weights.step * share, step_bias=weights.step_bias * share)
 
 
 class Columns:
-    """A matrix as the compiled product reads it. No row of `rows @ columns` depends on the others;
-    a product of numpy's rounds by how many there are, and starts threads of its own."""
+    """A matrix in the layout of the compiled product. No row of `rows @ columns` depends on the
+    others; numpy's product rounds differently for other numbers of rows, and starts threads."""
 
     TOGETHER = 16  # columns
     __array_ufunc__ = None  # numpy leaves `@` to this class
@@ -129,11 +128,10 @@ class Columns:
 
 
 class Unrolled:
-    """A decoder made ready to serve: the share of the hidden layer that each position adds, worked
-    out once, and its matrices as the compiled loops read them.
+    """A decoder prepared for serving: a table of the position features, and the matrices in the
+    layout of the compiled loops.
 
-    The table of positions grows by blocks of fixed size, so that its numbers do not depend on who
-    asked.
+    The table grows by blocks of fixed size, so its numbers do not depend on which page came first.
     """
 
     BLOCK = 256
@@ -148,7 +146,7 @@ class Unrolled:
         self._table = np.empty((0, decoder.slot.shape[1]), np.float32)
 
     def positions(self, slots: int) -> npt.NDArray[np.float32]:
-        """(at least `slots`, W)"""
+        """The features of at least `slots` positions, (..., W)."""
         table = self._table
         new = [
             position_features(first, first + self.BLOCK) @ self.decoder.slot
@@ -167,13 +165,13 @@ def regenerated(unrolled: Unrolled, codes: Codes) -> Pages:
     sizes, anchors = counts[used], codes.vectors[used]
     if not len(sizes):
         return Pages.packed(np.empty((0, codes.dim), np.float32), offsets, codes.ids)
-    # what was stored in 16 bits is a little off the sphere; children are not
+    # vectors stored in 16 bits are not exactly normalised; children are
     unit = anchors / np.sqrt(dot(anchors, anchors))
     norms = codes.norms[used].astype(np.float32)
     hidden = cluster_features(unrolled.decoder, unit, norms, sizes.astype(np.float32))
     vectors = np.empty((int(offsets[-1]), codes.dim), np.float32)
     starts = np.concatenate([[0], np.cumsum(sizes)])
-    vectors[starts[:-1]] = anchors  # verbatim: no residual is lost
+    vectors[starts[:-1]] = anchors  # verbatim
     _fill(unrolled, unit, hidden, spread(norms)[:, 0], starts, vectors)
     return Pages.packed(vectors, offsets, codes.ids)
 

@@ -1,7 +1,6 @@
-"""The refiner: one layer of cross-attention in which a page's anchors read all of its vectors.
+"""The refiner: one layer of cross-attention from a page's anchors to all of its vectors.
 
-Its output projection starts at zero, so a fresh refiner returns the anchors bit for bit and
-fitting can only move them where the objective improves.
+Its output projection starts at zero, so an untrained refiner returns the anchors bit for bit.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ from glie.codec.readout.arrays import Array, dot, library, softmax
 from glie.pages import Pages
 
 HEADS = 4
-NEARNESS = 3.0  # how sharply a fresh head prefers vectors near the anchor to others
-MAX_INNER = 128  # the attention's width, whatever D: a codec for D = 3,072 stays small
+NEARNESS = 3.0  # how sharply an untrained head prefers vectors near the anchor
+MAX_INNER = 128  # most inner width of the attention: a codec for D = 3,072 stays small
 
 
 class Refiner(NamedTuple):
     """The weights: three projections into the attention's inner width H, and one out of it."""
 
     query: Array  # (D, H)
-    query_bias: Array  # (H,): what any anchor looks for
+    query_bias: Array  # (H,)
     key: Array  # (D, H)
     value: Array  # (D, H)
     output: Array  # (H, D)
@@ -32,7 +31,7 @@ class Refiner(NamedTuple):
 
 
 def new_refiner(dim: int, rng: np.random.Generator) -> Refiner:
-    """A refiner that does nothing yet, whose heads look near the anchor that asks."""
+    """An untrained refiner: it changes nothing, and its heads attend to vectors near the anchor."""
     inner = min(MAX_INNER, HEADS * math.ceil(dim / HEADS))
     frame = np.linalg.qr(rng.normal(size=(max(dim, inner), inner)))[0][:dim]
     near = (NEARNESS**0.5 * frame).astype(np.float32)
@@ -47,20 +46,20 @@ def new_refiner(dim: int, rng: np.random.Generator) -> Refiner:
 
 
 def refine(weights: Refiner, anchors: Array, vectors: Array, real: Array | None = None) -> Array:
-    """Anchors (..., k, D) moved on the sphere after reading vectors (..., N, D).
+    """Refined anchors (..., k, D), normalised, after attention to the vectors (..., N, D).
 
-    `real` (..., N) is true where a row of `vectors` is one and not padding.
+    `real` (..., N) is false where a row of `vectors` is padding.
     """
     xp = library(anchors)
     *batch, k, dim = anchors.shape
     width = weights.query.shape[1] // HEADS
-    scale = math.sqrt(dim)  # a unit vector's numbers have a variance of 1 / D; make it 1
+    scale = math.sqrt(dim)  # the numbers of a unit vector have a variance of 1 / D; make it 1
 
     def heads(matrix: Array) -> Array:  # (D, H) -> (heads, D, H / heads)
         return matrix.reshape(dim, HEADS, width).swapaxes(0, 1)
 
-    # The k * heads queries are carried over to the vectors' side of the key projection, and the
-    # values are averaged before they are projected: N vectors are never multiplied by a matrix.
+    # The k * heads queries are multiplied by the key projection, and values are averaged before
+    # they are projected: no matrix is multiplied with all N vectors.
     asked = (anchors * scale)[..., None, :, :] @ heads(weights.query)  # (..., heads, k, width)
     asked = asked + weights.query_bias.reshape(HEADS, 1, width)
     asked = asked @ heads(weights.key).swapaxes(1, 2)  # (..., heads, k, D)
@@ -84,13 +83,13 @@ def refined(weights: Refiner, codes: Codes, pages: Pages) -> Codes:
 
 
 def with_strength(weights: Refiner, share: float) -> Refiner:
-    """A refiner that moves anchors a share of the way, before they return to the sphere."""
+    """A refiner that moves anchors a share of the way, before they are normalised."""
     return weights._replace(output=weights.output * share, output_bias=weights.output_bias * share)
 
 
 def normalised_sum(unit: Array, step: Array) -> Array:
-    """(unit + step) on the sphere. A step of zero changes no bit, which dividing by a computed
-    norm of `unit` would."""
+    """(unit + step), normalised. A step of zero changes no bit: the norm of `unit` is taken as 1,
+    not computed."""
     xp = library(unit)
     squared = 1 + 2 * dot(unit, step) + dot(step, step)
     return (unit + step) / xp.sqrt(squared)

@@ -1,4 +1,4 @@
-"""Codes in a few bits a number: what compress gives is what is read back, at every type."""
+"""Codes in a few bits a number: compress gives the vectors that are stored, for every type."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import pytest
 
 import glie
 from glie.codec.codes import Blobs, Codes, quantised
-from glie.codec.sizes import count_bytes, counts_of, norm_bytes, norms_of
 from glie.kernels.quantize import BITS
 from tests.codec.networks import random_codec
 from tests.conftest import make_arrays
@@ -81,26 +80,6 @@ def test_without_a_decoder_norms_go_and_counts_are_rounded() -> None:
         assert (codes.norms == 1).all()
         assert not (codes.counts == plain.counts).all()
         np.testing.assert_allclose(codes.counts, plain.counts, rtol=1 / 32)
-
-
-def test_counts_in_a_byte() -> None:
-    counts = np.arange(65536, dtype=np.uint16)
-    read = counts_of(count_bytes(counts))
-    np.testing.assert_array_equal(read[:33], counts[:33])
-    assert (np.abs(read[1:].astype(float) / counts[1:] - 1) <= 1 / 32).all()
-    assert (np.diff(read.astype(int)) >= 0).all()  # the largest cluster stays the first
-    np.testing.assert_array_equal(counts_of(count_bytes(read)), read)
-    examples = {0: 0, 31: 31, 0x20: 32, 0x21: 34, 0x2F: 62, 0x30: 64, 0xCF: 63488, 0xD0: 65535}
-    for byte, count in examples.items():
-        assert counts_of(np.array([byte], np.uint8))[0] == count
-    assert counts_of(np.array([255], np.uint8))[0] == 65535
-
-
-def test_norms_in_a_byte() -> None:
-    stored = np.arange(256, dtype=np.uint8)
-    np.testing.assert_array_equal(norm_bytes(norms_of(stored)), stored)
-    beyond = np.array([-0.1, 1.002], np.float16)
-    assert norm_bytes(beyond).tolist() == [0, 255]
 
 
 def test_settings() -> None:
