@@ -98,6 +98,13 @@ def test_a_budget_has_two_spellings(adapt: bool | None) -> None:
     assert one.adapts == (adapt is not False)
 
 
+def test_all_settings_at_once() -> None:
+    codec = glie.Codec(config=glie.CodecConfig(k=3, dtype="int8", seed=5))
+    assert codec.same_as(glie.Codec(k=3, dtype="int8").with_seed(5))
+    with pytest.raises(TypeError, match="config has every setting"):
+        glie.Codec(4, config=glie.CodecConfig(k=3))
+
+
 def test_adapting_needs_a_budget() -> None:
     for adapt in (True, False):
         with pytest.raises(TypeError, match="adapt: only a codec made by a budget adapts"):

@@ -30,7 +30,8 @@ class Codec:
     """k stored vectors a page, the anchors, and one read-out: what a codec adds to them.
 
     - `Codec(k)` adds nothing: normalised k-means, without training. `dtype` is the type of a stored
-      number: bf16 or, in fewer bits, int8, int4, int2 or int1.
+      number: bf16 or, in fewer bits, int8, int4, int2 or int1. `Codec(config=CodecConfig(...))`
+      sets the seed and the iterations of k-means too.
     - `Codec.for_budget(520)`, or `Codec(bytes_per_page=520)`, adds codewords of a codebook, from
       which a search reconstructs its shortlist. The budget chooses k, dtype and codewords.
     - `glie.fit` returns a codec that refines its anchors and regenerates all N vectors of a page.
@@ -49,8 +50,13 @@ class Codec:
         dtype: str | None = None,
         bytes_per_page: int | None = None,
         adapt: bool | None = None,
+        config: CodecConfig | None = None,
     ) -> None:
-        if bytes_per_page is None:
+        if config is not None:
+            if (k, dtype, bytes_per_page, adapt) != (None, None, None, None):
+                raise TypeError("config has every setting: give it without k, dtype or a budget")
+            self._become(config, AnchorsOnly())
+        elif bytes_per_page is None:
             if adapt is not None:
                 raise TypeError(
                     "adapt: only a codec made by a budget adapts; give bytes_per_page instead of k "

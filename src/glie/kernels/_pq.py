@@ -22,8 +22,8 @@ INTS = ir.VectorType(INDEX, LANES)
 def _page_estimate(_context, list_scores, products, lists, codes, k):
     """The sum over LANES tokens of the highest score of k PQ codes. All arguments but k are
     addresses: list_scores (C, LANES) in int16, products (PARTS, CODEWORDS, LANES) in int8, lists
-    (k) in uint16, codes (k, PARTS) in bytes. The score of a PQ code is the score of its list plus the
-    products of its codewords."""
+    (k) in uint16, codes (k, PARTS) in bytes. A PQ code scores as its list does, plus the products
+    of its codewords."""
 
     def generate(_context, builder, _signature, arguments):
         list_scores, products, lists, codes, k = arguments
