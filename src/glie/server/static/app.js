@@ -439,6 +439,7 @@ for (const button of document.querySelectorAll("[data-close]")) button.addEventL
 $("files").addEventListener("change", () => { upload([...$("files").files]); $("files").value = ""; });
 
 function listDocuments() {
+  if (info === null) return;  // the index is not known yet; refresh() lists them then
   $("upload").hidden = info.read_only;
   $("listed").replaceChildren(...documents.map((document) => h("li", {},
     h("span", {}, document.name), h("small", {}, count(document.pages, "page")),
