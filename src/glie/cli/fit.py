@@ -38,10 +38,11 @@ def fit(
     cache: Cache = None,
     as_json: Json = False,
 ) -> None:
-    """Fit a codec on pages and questions: better results than clustering, at the same size.
+    """Fit the paper's codec (refiner and decoder) on pages and questions.
 
     Some questions are held out; only what improves their results is kept. Ctrl-C stops early and
-    keeps the best codec so far.
+    keeps the best codec so far. Compare it with a budget, the default of `glie index`, by `glie
+    evaluate`.
 
     glie fit my-set --to my.codec --k 2,4,8
     """
