@@ -10,9 +10,9 @@ The words are in samples/text, in the small markup that `flow` reads. The same f
 for byte on every run.
 """
 
+import argparse
 import io
 import re
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -466,9 +466,9 @@ def make(folder: Path) -> None:
 
 
 def main() -> None:
-    if len(sys.argv) != 2:
-        sys.exit("usage: python samples/make_samples.py FOLDER")
-    folder = Path(sys.argv[1])
+    parser = argparse.ArgumentParser(description="Make the sample documents.")
+    parser.add_argument("folder", metavar="FOLDER", type=Path, help="where to write them")
+    folder = parser.parse_args().folder
     make(folder)
     pages = sum(document.pages for document in (*DOCUMENTS, SCANNED))
     print(f"{folder}: {len(DOCUMENTS) + 1} PDFs with {pages} pages, 1 note")

@@ -241,6 +241,11 @@ def test_names_to_delete(empty: glie.Index, folder: Path, monkeypatch: pytest.Mo
     assert pages_of(empty, ["docs/sub", "c.md#1", "docs/sub/b.pdf"]) == ["sub/b.pdf#1", "c.md#1"]
     with pytest.raises(glie.IdError, match=r"old\.pdf: neither a document nor a page"):
         pages_of(empty, ["old.pdf"])
+    for wrong in ("b.pdf", "other/b.pdf", "sub/bb.pdf"):
+        with pytest.raises(glie.IdError, match=rf"{wrong}: neither .*; did you mean sub/b\.pdf\?$"):
+            pages_of(empty, [wrong])
+    with pytest.raises(glie.IdError, match=r"`glie info --documents` lists those of an index$"):
+        pages_of(empty, ["something else"])
 
 
 def test_another_encoder_is_refused(empty: glie.Index, folder: Path, tmp_path: Path) -> None:

@@ -78,3 +78,15 @@ def test_making_them_again_gives_the_same_bytes(made: Path, tmp_path: Path) -> N
     assert len(names) == 9
     for name in names:
         assert (made / name).read_bytes() == (tmp_path / name).read_bytes(), name
+
+
+def test_help_writes_nothing(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, SAMPLES / "make_samples.py", "--help"],
+        check=True,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert "FOLDER" in done.stdout
+    assert not list(tmp_path.iterdir())

@@ -5,15 +5,14 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from glie.codec.anchors import check_length
 from glie.documents import (
-    TEXT,
     DocumentPage,
     FoundDocument,
     find_documents,
+    has_picture,
     read_document,
     small_picture,
 )
@@ -131,7 +130,7 @@ class _Settings:
 
 def lacks_images(index: Index, known: KnownDocument) -> bool:
     """Whether a document has pictures and the index keeps none of them."""
-    pictured = Path(known.path).suffix.lower() not in TEXT
+    pictured = has_picture(known.path)
     return pictured and known.ids[0] in index and index.image(known.ids[0]) is None
 
 
@@ -217,7 +216,7 @@ def _read(
 ) -> _Ready | None:
     """Read the pages that the encoder accepts: those with text, or all if it encodes pictures.
     None if the document is unchanged or cannot be read."""
-    if settings.reads == "image" and document.path.suffix.lower() in TEXT:
+    if settings.reads == "image" and not has_picture(document.path):
         report.problems.append(
             f"{document.name}: a text file has no picture for the encoder; make a PDF of it, "
             "or use an encoder that reads text"

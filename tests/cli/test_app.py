@@ -79,8 +79,14 @@ from tests.evaluation.sets import write_set
         (["index", "reports", "--to", "y.glie", "--codec", "none"], "none: no such folder"),
         (["index", "reports", "--to", "x.glie", "--codec", "free"], "it has another codec"),
         (["plan", "empty"], "empty: no pages in it; expected an .npz file"),
-        (["plan", "none"], "none: no such folder; expected one with corpus.jsonl"),
-        (["plan", "reports", "--bytes-per-page", "a"], "--bytes-per-page: expected numbers like"),
+        (
+            ["plan", "none"],
+            "none: no such file or folder; expected an .npz file of page vectors, doc",
+        ),
+        (
+            ["plan", "reports", "--bytes-per-page", "a"],
+            "--bytes-per-page: expected numbers like 256,",
+        ),
         (["geometry", "reports"], "reports: a folder; expected an .npz file"),
         (["geometry", "pages.npz", "--plot", "no/x.png"], "no/x.png: there is no folder no"),
         (["geometry", "pages.npz", "--plot", "x.gif"], "x.gif: expected a name that ends in .png"),

@@ -60,7 +60,7 @@ def test_verify(run: Run, tmp_path: Path) -> None:
         index.add(glie.Pages(make_arrays(count, seed=seed), ids=ids))
     done = run("verify", path)
     assert (done.code, done.err) == (0, "")
-    assert done.out.startswith(f"{path}: whole: 28 pages, 4 files")
+    assert done.out.startswith(f"{path}: no damage found: 28 pages, 4 files")
     segment = path / "segments" / "00000002.seg"
     data = segment.read_bytes()
     segment.write_bytes(data[:200] + b"?" + data[201:])
@@ -71,7 +71,7 @@ def test_verify(run: Run, tmp_path: Path) -> None:
         "segments/00000002.seg: its vectors do not match their checksum; 8 pages lost: 1.pdf#0, "
         "1.pdf#1, 1.pdf#2, 1.pdf#3, 1.pdf#4, 3 more (--json lists them)"
     )
-    assert lines[2] == "whole: 20 pages, which `glie verify --repair` keeps"
+    assert lines[2] == "undamaged: 20 pages, which `glie verify --repair` keeps"
     done = run("verify", path, "--json")
     assert done.code == 4
     assert (done.json["whole"], done.json["pages"], done.json["pages_lost"]) == (False, 20, 8)
@@ -92,7 +92,7 @@ def test_verify(run: Run, tmp_path: Path) -> None:
     (path / "manifest.json").unlink()
     done = run("verify", path, "--repair")
     assert done.code == 0
-    assert "repaired: the index is whole and holds 20 pages" in done.out
+    assert "repaired: the index is undamaged and holds 20 pages" in done.out
     done = run("verify", path, "--repair")
     assert (done.code, done.out.count("\n")) == (0, 1)
     done = run("verify", tmp_path / "nowhere")

@@ -25,6 +25,7 @@ def test_a_card_tells_encoder_budget_and_measures(tmp_path: Path) -> None:
     card = card_of(shipped, tmp_path / "shipped")
     assert f"| base encoder | `minilm` (revision `{MINILM['revision']}`) |" in card
     assert "| budget | k = 4 vectors a page in bf16, 1,040 bytes |" in card
+    assert "| read-out | fitted for D=128 |" in card
     assert "| vectors | 128 numbers each |" in card
     assert "| fitted on | 3,141 pages and 1,638 questions |" in card
     assert "nDCG@5 on the 782 questions held out of the fit." in card

@@ -264,13 +264,15 @@ def test_what_cannot_be_shrunk(tmp_path: Path) -> None:
         index.shrunk(tmp_path / "y", bytes_per_page=SMALLER)
     index.add(wide_pages(100))
     for number, message in (
-        (SMALL, f"{SMALL} hold as much as is stored already; expected fewer"),
-        (4 * SMALL, f"{4 * SMALL} hold as much as is stored already"),
+        (SMALL, rf"found {SMALL}, but a page of .*x takes \d+; expected fewer"),
+        (4 * SMALL, rf"found {4 * SMALL}, but a page of .*x takes \d+; expected fewer"),
         (10, "found 10, at least "),
         (2.5, "expected a whole number, found 2.5"),
     ):
         with pytest.raises(glie.InputError, match=f"bytes_per_page: {message}"):
             index.shrunk(tmp_path / "y", bytes_per_page=number)  # type: ignore[arg-type]
+    with pytest.raises(glie.InputError, match=f"{SMALL} hold as much as is stored already; expect"):
+        smaller(index.codec, SMALL, DIM)
     small = glie.Index.create(tmp_path / "short", budget(SMALL))
     small.add(glie.Pages([np.eye(1, DIM)] * 300))
     with pytest.raises(glie.InputError, match=r"found 240, but a page of .*short takes \d+;"):

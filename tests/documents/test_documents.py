@@ -22,6 +22,7 @@ import glie
 import glie.documents as documents
 from glie.documents import FoundDocument, find_documents, images, page_text, read_document
 from glie.documents import pdf as pdfs
+from glie.documents.find import KINDS
 from glie.documents.text import TEXT_PAGE_CHARACTERS
 
 
@@ -374,6 +375,20 @@ def test_files_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> No
         (tmp_path / folder / "report.txt").write_text("text")
     found = find_documents([tmp_path / "2022", tmp_path / "2023"])
     assert [document.name for document in found] == ["2022/report.txt", "2023/report.txt"]
+
+
+def test_every_kind_is_decided_by_the_suffix(tmp_path: Path) -> None:
+    pictured = {suffix: documents.has_picture(f"a{suffix.upper()}") for suffix in KINDS}
+    assert [suffix for suffix, drawn in pictured.items() if not drawn] == [
+        *(".txt", ".md", ".markdown")
+    ]
+    assert not documents.has_picture("a.docx")
+    assert not documents.has_picture("")
+    unknown = FoundDocument("a.docx", tmp_path / "a.docx")
+    unknown.path.write_text("some text")
+    for read in (documents.count_pages, documents.read_document):
+        with pytest.raises(glie.DocumentError, match=r"a\.docx: not a kind of document"):
+            read(unknown)
 
 
 def test_small_pictures(tmp_path: Path) -> None:

@@ -460,7 +460,7 @@ def test_what_the_hub_cannot_give(
         assert message in done.err
         assert not (tmp_path / "x.glie").exists()
 
-    refused("somebody/nothing", "no such folder, and not to be had from the Hub")
+    refused("somebody/nothing", "no such folder, and could not be downloaded from the Hub")
     refused("somebody/nothing", "copy the model to a folder and give its path")
     refused("colpali", "encoder 'colpali' is unknown: expected 'minilm'")
     refused("./no/such/folder", "is unknown")

@@ -41,6 +41,15 @@ def test_wrong_options_are_refused(
         index.search(make_arrays(1), **options)
 
 
+def test_the_dimension_is_checked_before_the_norms(index: glie.Index) -> None:
+    found = np.full((3, 24), 7.0, np.float32)
+    for queries in (found, [found], (make_arrays(1)[0], found), found[None], [found.tolist()]):
+        listed = isinstance(queries, list) and isinstance(queries[0], list)
+        message = "norm 34" if listed else "vectors have 24 numbers, those of .* have 16"
+        with pytest.raises(glie.VectorError, match=message):
+            index.search(queries)
+
+
 def test_options_are_frozen_and_ids_a_list() -> None:
     options = SearchOptions(np.int64(3), ids=iter(["b", "a", "b"]))  # type: ignore[arg-type]
     assert options.ids == ["b", "a"]

@@ -19,7 +19,15 @@ from glie.cli.index import (
     Ocr,
     run,
 )
-from glie.cli.shared import ENGINE_PANEL, ApiKey, CollectionName, Json, Location, connected
+from glie.cli.shared import (
+    ENGINE_NAMES,
+    ENGINE_PANEL,
+    ApiKey,
+    CollectionName,
+    Json,
+    Location,
+    connected,
+)
 from glie.cli.terminal import status_line
 from glie.errors import InputError
 
@@ -53,7 +61,7 @@ def index(
         str | None,
         typer.Option(
             metavar="ENGINE",
-            help="Store the pages in qdrant, qdrant-edge or lancedb, instead of --to.",
+            help=f"Store the pages in {ENGINE_NAMES}, instead of --to.",
             rich_help_panel=ENGINE_PANEL,
         ),
     ] = None,

@@ -11,7 +11,15 @@ import typer
 
 import glie
 from glie.cli import fail
-from glie.cli.shared import ApiKey, CollectionName, IndexPath, Json, Location, connected
+from glie.cli.shared import (
+    ENGINE_NAMES,
+    ApiKey,
+    CollectionName,
+    IndexPath,
+    Json,
+    Location,
+    connected,
+)
 from glie.cli.terminal import print_json, status_line
 from glie.errors import InputError
 from glie.wording import count
@@ -19,9 +27,7 @@ from glie.wording import count
 
 def export(
     index_path: IndexPath,
-    to: Annotated[
-        str, typer.Option("--to", metavar="ENGINE", help="qdrant, qdrant-edge or lancedb.")
-    ],
+    to: Annotated[str, typer.Option("--to", metavar="ENGINE", help=f"{ENGINE_NAMES}.")],
     location: Location = None,
     collection: CollectionName = None,
     api_key: ApiKey = None,

@@ -30,7 +30,7 @@ def delete(
         list[str],
         typer.Argument(
             metavar="DOCUMENTS",
-            help="Documents (by name or path), or single pages (report.pdf#3).",
+            help="Documents or folders (by name or path), or single pages (report.pdf#3).",
         ),
     ],
     as_json: Json = False,

@@ -113,12 +113,12 @@ def evaluate(
     plan = Plan(
         methods=chosen_methods(methods, codec=bool(codec), fits=bool(fit_on)),
         budgets=(
-            numbers(bytes_per_page, "--bytes-per-page", 1)
+            numbers(bytes_per_page, "--bytes-per-page", 1, "256,520,1040")
             if bytes_per_page is not None
             else numbers("2,4,8,16,32,64" if k is None else k, "--k", 1)
         ),
         in_bytes=bytes_per_page is not None,
-        seeds=numbers(seeds, "--seeds", 0),
+        seeds=numbers(seeds, "--seeds", 0, "0,1,2"),
         more=names(more, "--more", MORE),
         recipe=recipe,
         epochs=epochs,
@@ -238,7 +238,7 @@ def plan(
     from glie.evaluation import sample
     from glie.planning import MOST_PAGES
 
-    budgets = numbers(bytes_per_page, "--bytes-per-page", 1)
+    budgets = numbers(bytes_per_page, "--bytes-per-page", 1, "256,520,1040")
     drawn = sample(path, MOST_PAGES, seed, lambda one: encode_sets([one], encoder, cache)[0])
     with status_line("measuring") as say:
         rows = glie.plan(

@@ -15,6 +15,7 @@ import typer
 
 import glie
 from glie.cli.shared import (
+    ENGINE_NAMES,
     ENGINE_PANEL,
     ApiKey,
     CollectionName,
@@ -64,7 +65,7 @@ def search(
         str | None,
         typer.Option(
             metavar="ENGINE",
-            help="Search pages in qdrant, qdrant-edge or lancedb (see `glie export`).",
+            help=f"Search pages in {ENGINE_NAMES} (see `glie export`).",
             rich_help_panel=ENGINE_PANEL,
         ),
     ] = None,
@@ -95,14 +96,17 @@ def search(
     if not asked:
         raise typer.BadParameter("Missing argument 'QUESTION'.")
     question = " ".join(asked)
-    options: dict[str, Any] = {"shortlist": shortlist, "exact": exact}
+    options: dict[str, Any] = {
+        "shortlist": shortlist,
+        "exact": exact,
+        "documents": document or None,
+    }
     pages: str | glie.engines.Collection
     with contextlib.ExitStack() as stack:
         if engine is None:
             if (location, collection, api_key, prefetch) != (None, None, None, None):
                 raise InputError("--url, --collection, --api-key, --prefetch: these need --engine")
             pages = place = arguments[0]
-            options["documents"] = document or None
         else:
             if collection is None and not has_index:
                 raise InputError("--collection: name the collection to search")
@@ -110,7 +114,7 @@ def search(
             there = connected(engine, location, name, api_key)
             pages = stack.enter_context(glie.engines.Collection.open(there))
             place = pages.path
-            options |= {"where": {"document": document} if document else None, "prefetch": prefetch}
+            options["prefetch"] = prefetch
         with status_line("searching"):  # this also loads the encoder
             hits = Retriever(pages, encoder).search(question, top, **options)
     rows = _rows(hits, question)
@@ -121,7 +125,7 @@ def search(
         _print_rows(rows, question)
         _print_cost(hits.cost)
     else:
-        print("no pages: the index is empty")
+        print(f"no pages: {place} is empty")
 
 
 def _rows(hits: Hits, question: str) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from glie.cli.terminal import errors, status_line
+from glie.engines import ENGINES
 from glie.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from glie.evaluation import Dataset, Encoded
 
 ENGINE_PANEL = "Vector database"
+ENGINE_NAMES = " or ".join([", ".join([*ENGINES][:-1]), [*ENGINES][-1]])
 
 IndexPath = Annotated[Path, typer.Argument(metavar="INDEX", help="The index folder.")]
 Datasets = Annotated[
@@ -79,12 +81,12 @@ ApiKey = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")]
 
 
-def numbers(text: str, option: str, least: int) -> list[int]:
-    """Parse a list like 2,4,8; drop repetitions."""
+def numbers(text: str, option: str, least: int, example: str = "2,4,8") -> list[int]:
+    """Parse a list like the example, which an error shows; drop repetitions."""
     try:
         found = [int(part) for part in text.split(",")]
     except ValueError:
-        raise InputError(f"{option}: expected numbers like 2,4,8, found {text!r}") from None
+        raise InputError(f"{option}: expected numbers like {example}, found {text!r}") from None
     if min(found) < least:
         raise InputError(f"{option}: expected numbers of at least {least}, found {text!r}")
     return list(dict.fromkeys(found))

@@ -66,7 +66,9 @@ def codec_line(index: glie.Index, facts: glie.IndexInfo) -> str:
     if facts.codewords:
         return f"{line}, and at most {count(facts.codewords, 'codeword')} a page"
     if index.codec.refiner is None:
-        return f"{line}, normalised k-means"
+        # a fitted codec is k-means at a k where fitting did not help
+        label = "" if index.codec.scores else index.codec.readout.label
+        return f"{line}, {label or 'normalised k-means'}"
     stages = "fitted, two stages" if index.codec.decoder else "fitted, one stage"
     return f"{line}, {stages} ({size(facts.codec_bytes)}, not counted below)"
 
@@ -87,7 +89,7 @@ def print_health(path: Path, health: Health, *, repairs: bool) -> None:
     """What is damaged, one line per file."""
     read = f"{count(health.files, 'file')}, {size(health.bytes)} read"
     if health.whole:
-        print(f"{path}: whole: {count(health.pages, 'page')}, {read}")
+        print(f"{path}: no damage found: {count(health.pages, 'page')}, {read}")
         return
     print(f"{path}: {count(len(health.damage), 'fault')}; {read}")
     for damage in health.damage:
@@ -106,11 +108,11 @@ def print_health(path: Path, health: Health, *, repairs: bool) -> None:
         }
         print(f"{damage}; {costs[damage.loss]}")
     if not repairs and not any(damage.loss == "codec" for damage in health.damage):
-        print(f"whole: {count(health.pages, 'page')}, which `glie verify --repair` keeps")
+        print(f"undamaged: {count(health.pages, 'page')}, which `glie verify --repair` keeps")
 
 
 def print_repair(path: Path, repair: Repair) -> None:
-    state = "whole" if repair.after.whole else "still damaged"
+    state = "undamaged" if repair.after.whole else "still damaged"
     print(f"repaired: the index is {state} and holds {count(repair.after.pages, 'page')}")
     if repair.set_aside:
         print(f"set aside, to look at or delete: {listing(repair.set_aside)} in {path}")

@@ -40,6 +40,8 @@ def _what(codec: Codec) -> str:
     if codec.encoder and codec.encoder.revision:
         encoder += f" (revision `{codec.encoder.revision}`)"
     rows = {"base encoder": encoder, "budget": _budget(codec)}
+    if codec.readout.label:
+        rows["read-out"] = codec.readout.label
     if codec.dim:
         rows["vectors"] = f"{codec.dim} numbers each"
     if codec.scores:

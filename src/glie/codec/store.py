@@ -25,7 +25,9 @@ PARTS = (WEIGHTS, CODEBOOK)  # files that a codec may have beside its settings
 CARD = "README.md"
 FORMAT = "glie-codec"
 VERSION = 1
-# a key that only the settings of this read-out have; without any, a codec is anchors alone
+# A key that only the settings of this read-out have; without any, a codec is anchors alone. The
+# files of a fit had no key of their own, so theirs is "dim". A new read-out must write a key that
+# no other read-out writes, and not "dim" or "codebook"; the first key found decides.
 READOUTS: dict[str, type[Readout]] = {"codebook": Residual, "dim": Generative}
 
 
@@ -185,7 +187,7 @@ def from_hub(name: str, **hub: Any) -> Codec:
     except Exception as error:  # each transport raises its own errors
         reason = str(error).strip().split("\n")[0]
         raise CodecError(
-            f"{name}: no such folder, and not to be had from the Hub: {reason}"
+            f"{name}: no such folder, and could not be downloaded from the Hub: {reason}"
         ) from None
     return load(Path(folder))
 

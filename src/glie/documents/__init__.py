@@ -1,6 +1,6 @@
 """Files to pages: PDFs, images, text and Markdown, and folders of them."""
 
-from glie.documents.find import IMAGES, PDF, SUFFIXES, TEXT, FoundDocument, find_documents
+from glie.documents.find import SUFFIXES, FoundDocument, find_documents, has_picture
 from glie.documents.images import (
     OCR_PIXELS,
     Word,
@@ -22,11 +22,8 @@ from glie.documents.read import (
 )
 
 __all__ = [
-    "IMAGES",
     "OCR_PIXELS",
-    "PDF",
     "SUFFIXES",
-    "TEXT",
     "DocumentPage",
     "FoundDocument",
     "ReadDocument",
@@ -34,6 +31,7 @@ __all__ = [
     "check_picture",
     "count_pages",
     "find_documents",
+    "has_picture",
     "ocr_available",
     "open_picture",
     "page_text",

@@ -5,14 +5,25 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from glie.errors import DocumentError
 
-PDF = {".pdf"}
-IMAGES = {".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp"}
-TEXT = {".txt", ".md", ".markdown"}
-SUFFIXES = PDF | IMAGES | TEXT
+Kind = Literal["pdf", "image", "text"]
+PICTURED: set[Kind] = {"pdf", "image"}  # kinds whose pages can be drawn
+KINDS: dict[str, Kind] = {
+    ".pdf": "pdf",
+    ".png": "image",
+    ".jpg": "image",
+    ".jpeg": "image",
+    ".tif": "image",
+    ".tiff": "image",
+    ".webp": "image",
+    ".txt": "text",
+    ".md": "text",
+    ".markdown": "text",
+}
+SUFFIXES = frozenset(KINDS)
 
 
 class FoundDocument(NamedTuple):
@@ -20,6 +31,22 @@ class FoundDocument(NamedTuple):
 
     name: str
     path: Path
+
+
+def kind_of(path: Path) -> Kind:
+    """How a file is read, by its suffix; raise DocumentError for an unknown one."""
+    try:
+        return KINDS[path.suffix.lower()]
+    except KeyError:
+        raise DocumentError(
+            f"{path}: not a kind of document that can be read; expected one of "
+            f"{' '.join(sorted(KINDS))}"
+        ) from None
+
+
+def has_picture(path: str | os.PathLike[str]) -> bool:
+    """Whether pages of this file can be drawn; not for text files and unknown suffixes."""
+    return KINDS.get(Path(path).suffix.lower()) in PICTURED
 
 
 def find_documents(paths: Iterable[str | os.PathLike[str]]) -> list[FoundDocument]:
@@ -41,12 +68,8 @@ def find_documents(paths: Iterable[str | os.PathLike[str]]) -> list[FoundDocumen
             raise DocumentError(f"{given}: no such file or folder")
         elif not given.is_file():
             raise DocumentError(f"{given}: neither a file nor a folder")
-        elif given.suffix.lower() not in SUFFIXES:
-            raise DocumentError(
-                f"{given}: not a kind of document that can be read; expected one of "
-                f"{' '.join(sorted(SUFFIXES))}"
-            )
         else:
+            kind_of(given)
             found.setdefault(given.resolve(), (given.name,))
     return [FoundDocument(name, path) for path, name in _distinct_names(found).items()]
 

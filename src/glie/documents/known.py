@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
 from glie.documents.find import FoundDocument
@@ -19,10 +20,10 @@ class Records(Protocol):
 
 
 class Indexed(Records, Protocol):
-    """Records in a place of their own, such as an index."""
+    """Records in a place of their own: an index, or a collection in an engine."""
 
     @property
-    def path(self) -> Path: ...
+    def path(self) -> Path | str: ...
 
     def __contains__(self, page_id: object) -> bool: ...
 
@@ -71,7 +72,7 @@ def _pages_of(
     if named is not None and at_path is not None and named is not at_path:
         raise IdError(
             f"{name}: stands for two documents, the one of this name ({named.path}) and the one at "
-            f"this path ({at_path.path}); give the full path of the one to delete"
+            f"this path ({at_path.path}); give the full path of the one you mean"
         )
     document = named or at_path
     if document is not None:
@@ -85,11 +86,21 @@ def _pages_of(
         for page_id in document.ids
     ]
     if not below:
-        raise IdError(
-            f"{name}: neither a document nor a page in {index.path}; "
-            "`glie info --documents` lists them"
+        close = _close_names(name, known)
+        hint = (
+            f"did you mean {' or '.join(close)}?"
+            if close
+            else "`glie info --documents` lists those of an index"
         )
+        raise IdError(f"{name}: neither a document nor a page in {index.path}; {hint}")
     return below
+
+
+def _close_names(name: str, known: Iterable[str]) -> list[str]:
+    """At most three documents with the same file name, else with a similar name."""
+    names, file = list(known), PurePosixPath(name).name
+    same = [known_name for known_name in names if PurePosixPath(known_name).name == file]
+    return same[:3] or difflib.get_close_matches(name, names)
 
 
 def named_apart(

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from glie.documents import images
-from glie.documents.find import IMAGES, PDF, TEXT, FoundDocument
+from glie.documents.find import KINDS, FoundDocument, has_picture, kind_of
 from glie.documents.images import OCR_PIXELS, Word, count_frames, open_picture, picture_text
 from glie.documents.pdf import open_pdf, pdf_texts
 from glie.documents.text import has_text, text_pages
@@ -55,7 +55,7 @@ class DocumentPage:
         """The words with their positions: from the text layer, or by OCR where there is none."""
         if self.origin == "ocr":
             return images.read_image(self.image(OCR_PIXELS))[1]
-        if self.path.suffix.lower() in PDF and self.origin == "text":
+        if self.origin == "text" and KINDS.get(self.path.suffix.lower()) == "pdf":
             with open_pdf(self.path) as found, _page_errors(self._name, "read"):
                 return [Word(*word) for word in found.words(self.number)]
         return []
@@ -73,7 +73,7 @@ def read_document(document: FoundDocument, *, ocr: bool = True) -> ReadDocument:
 
     With `ocr`, pages without text are read by OCR if that extra is installed.
     """
-    kind = document.path.suffix.lower()
+    pictured = has_picture(document.path)
     try:
         document.name.encode()
     except UnicodeEncodeError:
@@ -82,12 +82,7 @@ def read_document(document: FoundDocument, *, ocr: bool = True) -> ReadDocument:
     try:
         if document.path.stat().st_size == 0:
             raise DocumentError(f"{document.name}: the file is empty")
-        if kind in TEXT:
-            texts: Iterable[str | Exception] = text_pages(document)
-        elif kind in PDF:
-            texts = pdf_texts(document)
-        else:
-            texts = [""] * count_frames(document)
+        texts = _texts(document)
     except OSError as error:
         raise DocumentError(f"{document.name}: cannot be read: {error.strerror or error}") from None
     pages, problems = [], []
@@ -96,9 +91,9 @@ def read_document(document: FoundDocument, *, ocr: bool = True) -> ReadDocument:
             problems.append(f"{document.name}, page {number}: cannot be read: {text}")
             continue
         page = DocumentPage(document.name, number, document.path, text, "text")
-        if kind in TEXT and not text.strip():
+        if not pictured and not text.strip():
             page = _without_text(page, "blank")
-        elif kind not in TEXT and not has_text(text):
+        elif pictured and not has_text(text):
             try:
                 by_ocr = ocr and images.ocr_available()
                 page = _by_ocr(page) if by_ocr else _without_text(page, "none")
@@ -109,6 +104,17 @@ def read_document(document: FoundDocument, *, ocr: bool = True) -> ReadDocument:
     if not pages:
         raise DocumentError(problems[0] if problems else f"{document.name}: it has no pages")
     return ReadDocument(pages, problems)
+
+
+def _texts(document: FoundDocument) -> Iterable[str | Exception]:
+    """The text of each page, or why it cannot be read; "" for a page that is only a picture."""
+    match kind_of(document.path):
+        case "text":
+            return text_pages(document)
+        case "pdf":
+            return pdf_texts(document)
+        case "image":
+            return [""] * count_frames(document)
 
 
 def _by_ocr(page: DocumentPage) -> DocumentPage:
@@ -124,23 +130,26 @@ def _without_text(page: DocumentPage, origin: Literal["none", "blank"]) -> Docum
 
 def count_pages(document: FoundDocument) -> int:
     """Count the pages of a file; raise DocumentError when it cannot be read."""
-    kind = document.path.suffix.lower()
-    if kind in TEXT:
-        return len(text_pages(document))
-    if kind in PDF:
-        with open_pdf(document.path, document.name) as found:
-            return found.pages
-    return count_frames(document)
+    match kind_of(document.path):
+        case "text":
+            return len(text_pages(document))
+        case "pdf":
+            with open_pdf(document.path, document.name) as found:
+                return found.pages
+        case "image":
+            return count_frames(document)
 
 
 def page_text(path: Path, number: int) -> str:
     """Read the text of one page again, without OCR: for snippets."""
-    if path.suffix.lower() in TEXT:
-        return text_pages(FoundDocument(path.name, path))[number - 1]
-    if path.suffix.lower() not in PDF:
-        return ""
-    with open_pdf(path) as found, _page_errors(f"{path.name}, page {number}", "read"):
-        return found.text(number)
+    match KINDS.get(path.suffix.lower()):
+        case "text":
+            return text_pages(FoundDocument(path.name, path))[number - 1]
+        case "pdf":
+            with open_pdf(path) as found, _page_errors(f"{path.name}, page {number}", "read"):
+                return found.text(number)
+        case "image" | None:
+            return ""
 
 
 def scanned_text(path: Path, number: int) -> str:
@@ -154,8 +163,8 @@ def _scanned_text(path: Path, number: int, changed: int) -> str:
 
 
 def small_picture(page: DocumentPage) -> bytes | None:
-    """Draw the page as a small WebP to keep in an index; None for text files."""
-    if page.path.suffix.lower() in TEXT:
+    """Draw the page as a small WebP to keep in an index; None where `has_picture` is false."""
+    if not has_picture(page.path):
         return None
     buffer = io.BytesIO()
     page.image(KEPT_PIXELS).save(buffer, "WEBP", quality=60, method=4)
@@ -163,15 +172,16 @@ def small_picture(page: DocumentPage) -> bytes | None:
 
 
 def _render(path: Path, number: int, longest: int, name: str) -> Image:
-    kind = path.suffix.lower()
-    if kind in PDF:
-        with open_pdf(path) as found, _page_errors(name, "drawn"):
-            return found.picture(number, longest)
-    if kind in IMAGES:
-        picture = open_picture(path, name, number)
-        picture.thumbnail((longest, longest))
-        return picture
-    raise DocumentError(f"{path.name}: a text file has no picture")
+    match kind_of(path):
+        case "pdf":
+            with open_pdf(path) as found, _page_errors(name, "drawn"):
+                return found.picture(number, longest)
+        case "image":
+            picture = open_picture(path, name, number)
+            picture.thumbnail((longest, longest))
+            return picture
+        case "text":
+            raise DocumentError(f"{path.name}: a text file has no picture")
 
 
 @contextlib.contextmanager

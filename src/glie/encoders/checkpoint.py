@@ -163,7 +163,7 @@ def _fetched(name: str, revision: str | None, patterns: tuple[str, ...]) -> Path
     except Exception as error:  # each transport raises its own
         reason = str(error).strip().split("\n")[0]
         why = (
-            f"not to be had from the Hub ({reason}); connect, or copy the model to a folder and "
-            "give its path"
+            f"could not be downloaded from the Hub ({reason}); connect, or copy the model to a "
+            "folder and give its path"
         )
     raise EncoderError(f"encoder {name!r}: no such folder, and {why}") from None

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from glie.documents import TEXT, DocumentPage, find_documents, read_document
+from glie.documents import DocumentPage, find_documents, has_picture, read_document
 from glie.errors import DatasetError, DocumentError, IdError, VectorError
 from glie.evaluation import cache, vidore
 from glie.evaluation.datasets import CORPUS, Dataset, Picture, load_pages
@@ -22,6 +22,11 @@ from glie.evaluation.vectors import read_corpora
 from glie.geometry import drawn_from
 from glie.identity import EncoderId
 from glie.pages import Pages
+
+ACCEPTED = (
+    "an .npz file of page vectors, documents, a set (a folder with corpus.jsonl, or its name on "
+    "the Hub), or a folder of cached vectors"
+)
 
 
 class Sample(NamedTuple):
@@ -48,6 +53,8 @@ def sample(
         except (VectorError, IdError) as error:
             raise type(error)(f"{path}: {error}") from None
         return Sample(pages, None)
+    if not path.exists() and not vidore.is_name(os.fspath(path_or_name)):
+        raise DatasetError(f"{path}: no such file or folder; expected {ACCEPTED}")
     if path.exists() and not _is_set(path):
         loaded: Dataset | Encoded = _documents(path, most, rng)
     else:
@@ -81,16 +88,13 @@ def _documents(path: Path, most: int, rng: np.random.Generator) -> Dataset:
             warnings.append(str(error))
             continue
         warnings += problems
-        if found[number].path.suffix.lower() not in TEXT:
+        if has_picture(found[number].path):
             images |= _pictures(pages)
         texts |= {page.id: page.text for page in pages if page.text or page.id in images}
         if len(texts) >= most:
             break
     if not texts:
-        raise DatasetError(
-            f"{path}: no pages in it; expected an .npz file of page vectors, a set (corpus.jsonl), "
-            "a folder of cached vectors, or documents"
-        )
+        raise DatasetError(f"{path}: no pages in it; expected {ACCEPTED}")
     return Dataset(path.resolve().name, texts, {}, {}, images=images, warnings=tuple(warnings))
 
 

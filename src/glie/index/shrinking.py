@@ -18,14 +18,13 @@ def smaller_codec(codec: Codec, info: IndexInfo, bytes_per_page: int, place: obj
     """The codec for the pages of an index in fewer bytes."""
     if info.dim is None or not info.pages:
         raise InputError(f"{place}: it holds no page; make a new index with that budget")
-    chosen = smaller(codec, bytes_per_page, info.dim)
     now = (info.lean_bytes - info.candidate_bytes) / (info.pages + info.deleted)
-    if bytes_per_page >= now:
+    if isinstance(bytes_per_page, int) and bytes_per_page >= now:
         raise InputError(
             f"bytes_per_page: found {bytes_per_page}, but a page of {place} takes {now:,.0f}; "
             "expected fewer"
         )
-    return chosen
+    return smaller(codec, bytes_per_page, info.dim)
 
 
 def write_shrunk(

@@ -56,10 +56,25 @@ def checked_queries(
     queries: Any, dim: int | None, place: object, *, normalize: bool = False
 ) -> Queries:
     """Queries for vectors of `dim` numbers, which are stored at `place`."""
+    if dim is not None:  # first: vectors of another encoder may also have other norms
+        for found in _dims(queries):
+            _check_dim(found, dim, place)
     checked = Queries.of(queries, normalize=normalize)
-    if len(checked) and dim not in (None, checked.dim):
+    if len(checked) and dim is not None:
+        _check_dim(checked.dim, dim, place)
+    return checked
+
+
+def _dims(queries: Any) -> list[int]:
+    """The D of each (m, D) array that has a shape; Queries and lists of numbers have none."""
+    arrays = queries if isinstance(queries, (list, tuple)) else [queries]
+    shapes: list[tuple[int, ...]] = [getattr(array, "shape", ()) for array in arrays]
+    return [shape[-1] for shape in shapes if len(shape) > 1 and shape[-1]]
+
+
+def _check_dim(found: int, dim: int, place: object) -> None:
+    if found != dim:
         raise VectorError(
-            f"queries: their vectors have {checked.dim} numbers, those of {place} have {dim}; "
+            f"queries: their vectors have {found} numbers, those of {place} have {dim}; "
             "encode them with the encoder that made the index"
         )
-    return checked

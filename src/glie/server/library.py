@@ -19,8 +19,8 @@ import numpy as np
 
 from glie.documents import (
     OCR_PIXELS,
-    TEXT,
     DocumentPage,
+    has_picture,
     open_picture,
     page_text,
     read_image,
@@ -232,9 +232,8 @@ class Library:
 
     def has_picture(self, index: Index, page_id: str) -> bool:
         """Whether a page can be shown as a picture; one of a text file cannot."""
-        suffix = Path(str(index.metadata(page_id).get("path", ""))).suffix.lower()
-        kept = index.image(page_id) is not None
-        return kept or (suffix not in TEXT and suffix != "")
+        path = str(index.metadata(page_id).get("path", ""))
+        return index.image(page_id) is not None or has_picture(path)
 
     def picture(self, index: Index, page_id: str, longest: int) -> bytes:
         """The page as WebP: drawn from its file or, if that is gone, the kept picture."""
@@ -282,8 +281,8 @@ class Library:
         if len(vectors) != len(spans):
             found = f"{len(vectors)} vectors and {len(spans)} places for them"
             raise NotShownError(f"encoder {encoder.name!r} gives {found}")
-        plain = page.path.suffix.lower() in TEXT
-        places = span_places(text, spans) if plain else word_places(text, spans, words)
+        drawn = has_picture(page.path)
+        places = word_places(text, spans, words) if drawn else span_places(text, spans)
         return EncodedPage(vectors, places)
 
     def stored(self, index: Index, page_id: str) -> Floats:
