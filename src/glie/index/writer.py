@@ -156,7 +156,7 @@ def _one_each(what: str, ids: Sequence[str], given: Any, default: Any) -> list[A
 
 
 def _check_json(value: Any, depth: int) -> None:
-    """Refuse keys that JSON would change, and nesting too deep to read back."""
+    """Refuse keys that JSON would change, and nesting too deep to read again."""
     if depth == 0:
         raise ValueError(f"nested more than {MAX_NESTING} deep")
     if isinstance(value, Mapping):
