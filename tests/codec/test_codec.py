@@ -185,6 +185,9 @@ def test_older_names_warn_once(monkeypatch: pytest.MonkeyPatch) -> None:
         assert codec.frozen.suited_to(some_pages()).same_as(codec.frozen)
     with pytest.warns(DeprecationWarning, match="Codec.fitted is now called Codec.readout"):
         assert fitted.fitted is fitted_of(fitted)
+    codes = codec.compress(some_pages())
+    with pytest.warns(DeprecationWarning, match="Codes.evidence is now called Codes.residual"):
+        assert codes.evidence is codes.residual
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert codec.fitted is None

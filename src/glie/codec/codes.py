@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from glie.codec.sizes import count_bytes, counts_of, norm_bytes, norms_of
 from glie.kernels.quantize import BFLOAT16, Packed
+from glie.renamed import renamed
 
 Rows = npt.NDArray[np.int64]
 
@@ -75,6 +76,8 @@ class Codes:
     ids: Sequence[str]
     packed: Packed | None = None  # the bytes of `vectors`, once they are packed
     residual: Blobs | None = None  # what the read-out keeps beside the anchors
+
+    evidence = renamed("evidence", "residual")
 
     def __len__(self) -> int:
         return len(self.ids)
