@@ -84,6 +84,6 @@ def test_text_is_shown_as_it_is(run: Run, documents: Path) -> None:
 def test_an_empty_index_answers(run: Run, documents: Path) -> None:
     run("index", "reports", "--to", "x.glie")
     run("delete", "x.glie", "a.pdf", "b.pdf")
-    assert run("search", "x.glie", "anything").out == "no pages: x.glie is empty\n"
+    assert run("search", "x.glie", "anything").out == "no pages: the index is empty\n"
     assert run("search", "x.glie", "anything", "--json").json["hits"] == []
     assert run("info", "x.glie").code == 0

@@ -51,7 +51,10 @@ def search(
     ] = None,
     document: Annotated[
         list[str] | None,
-        typer.Option(help="Only pages of this document or folder. Repeat it for several."),
+        typer.Option(
+            help="Only pages of this document or folder (with --engine: a document's name). Repeat it "
+            "for several."
+        ),
     ] = None,
     exact: Annotated[
         bool | None,
@@ -96,17 +99,14 @@ def search(
     if not asked:
         raise typer.BadParameter("Missing argument 'QUESTION'.")
     question = " ".join(asked)
-    options: dict[str, Any] = {
-        "shortlist": shortlist,
-        "exact": exact,
-        "documents": document or None,
-    }
+    options: dict[str, Any] = {"shortlist": shortlist, "exact": exact}
     pages: str | glie.engines.Collection
     with contextlib.ExitStack() as stack:
         if engine is None:
             if (location, collection, api_key, prefetch) != (None, None, None, None):
                 raise InputError("--url, --collection, --api-key, --prefetch: these need --engine")
             pages = place = arguments[0]
+            options["documents"] = document or None
         else:
             if collection is None and not has_index:
                 raise InputError("--collection: name the collection to search")
@@ -114,7 +114,8 @@ def search(
             there = connected(engine, location, name, api_key)
             pages = stack.enter_context(glie.engines.Collection.open(there))
             place = pages.path
-            options["prefetch"] = prefetch
+            # the engine filters by name; resolving folders would read every record
+            options |= {"where": {"document": document} if document else None, "prefetch": prefetch}
         with status_line("searching"):  # this also loads the encoder
             hits = Retriever(pages, encoder).search(question, top, **options)
     rows = _rows(hits, question)
@@ -125,7 +126,7 @@ def search(
         _print_rows(rows, question)
         _print_cost(hits.cost)
     else:
-        print(f"no pages: {place} is empty")
+        print("no page matches" if document else "no pages: the index is empty")
 
 
 def _rows(hits: Hits, question: str) -> list[dict[str, Any]]:

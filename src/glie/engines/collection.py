@@ -146,9 +146,6 @@ class Collection:
             self._pages = self.engine.count()
         return self._pages
 
-    def __contains__(self, page_id: object) -> bool:
-        return isinstance(page_id, str) and page_id in self.engine.digests([page_id])
-
     def records(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Id and metadata of every page, in any order."""
         return self.engine.records()
