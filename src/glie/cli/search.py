@@ -52,8 +52,8 @@ def search(
     document: Annotated[
         list[str] | None,
         typer.Option(
-            help="Only pages of this document or folder (with --engine: a document's name). Repeat it "
-            "for several."
+            help="Only pages of this document or folder. Repeat it for several. With --engine, a "
+            "document's name."
         ),
     ] = None,
     exact: Annotated[
