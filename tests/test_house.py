@@ -38,9 +38,9 @@ ROOMS: dict[str, str] = {
     ),
     "planning": "errors renamed progress kernels pages identity codec index",
     "encoders": "errors kernels pages documents",
-    "ingest": "errors progress pages identity documents codec index encoders",
+    "ingest": "errors renamed progress pages identity documents codec index encoders",
     "retriever": "errors identity documents search index encoders",
-    "training": "errors progress kernels pages measures identity codec index",
+    "training": "errors renamed progress kernels pages measures identity codec index",
     "glie": "errors pages geometry codec search index engines planning training",
     "evaluation": (
         "errors wording progress storage kernels pages measures identity documents geometry "
@@ -54,6 +54,7 @@ ROOMS: dict[str, str] = {
         "errors progress kernels identity documents codec index engines encoders ingest "
         "retriever indexing"
     ),
+    "on_ray": "renamed distributed",
     "server": (
         "errors wording progress storage pages identity documents geometry codec search index "
         "planning encoders ingest retriever glie"

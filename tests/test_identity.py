@@ -113,3 +113,9 @@ def test_codec_and_plan_take_any_form() -> None:
         for form in ("minilm", {"name": "minilm", "revision": None}, EncoderId("minilm"))
     ]
     assert plans[0] == plans[1] == plans[2]
+
+
+def test_a_path_is_no_encoder() -> None:
+    """It has a name, but that of a file."""
+    with pytest.raises(glie.InputError, match="encoder: expected a name"):
+        EncoderId.of(Path("models/colbert"))  # type: ignore[call-overload]

@@ -56,8 +56,10 @@ class EncoderId(Mapping[str, str | None]):
             return cls(given)
         if isinstance(given, Mapping):
             name, revision = given.get("name"), given.get("revision")
+        elif hasattr(given, "revision"):  # a path has a name, and is no encoder
+            name, revision = getattr(given, "name", None), given.revision
         else:
-            name, revision = getattr(given, "name", None), getattr(given, "revision", None)
+            name = revision = None
         if isinstance(name, str) and (revision is None or isinstance(revision, str)):
             return cls(name, revision)
         raise InputError(f"encoder: expected a name, or a name and a revision, found {given!r}")

@@ -35,6 +35,7 @@ from glie.index.adding import FIRST_PAGES, Batch
 from glie.index.index import Index
 from glie.pages import Pages
 from glie.progress import Progress, ignore
+from glie.renamed import renamed
 
 PAGES_PER_COMMIT = 64  # an interruption loses about this many pages, or one document
 PAGES_PER_ENCODE = 16  # small enough that progress moves
@@ -80,6 +81,9 @@ class IngestProgress(Progress):
     document: str  # the last one read
     documents_read: int
     documents: int
+
+    pages_done = renamed("pages_done", "done")
+    pages = renamed("pages", "total")
 
     @classmethod
     def of(

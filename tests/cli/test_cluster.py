@@ -29,14 +29,21 @@ def test_mistakes(verb: tuple[str, str], arguments: list[str], said: str, run: R
 @pytest.mark.parametrize("option", ["--workers", "--engine"])
 def test_options_of_a_cluster_need_one(run: Run, option: str) -> None:
     done = run("index", "reports", "--to", "x", option, "2")
-    assert (done.code, done.err) == (2, f"glie: No such option: {option} (see --help)\n")
+    said = f"glie: {option}: an option of `glie cluster index`, not of `glie index`\n"
+    assert (done.code, done.err) == (1, said)
 
 
 def test_the_old_spelling() -> None:
     typed = ["index", "reports", "--ray", "--to", "x.glie", "--workers", "8"]
     new = ["cluster", "index", "reports", "--to", "x.glie", "--workers", "8"]
     assert current_spelling(typed) == new
-    for other in (new, ["search", "x.glie", "--ray"], ["index", "reports", "--to", "x.glie"], []):
+    for other in (
+        new,
+        ["search", "x.glie", "--ray"],
+        ["index", "reports", "--to", "x.glie"],
+        ["index", "--to", "x", "--", "--ray"],
+        [],
+    ):
         assert current_spelling(other) == other
 
 

@@ -113,14 +113,15 @@ def test_a_budget_has_two_spellings(adapt: bool | None) -> None:
 def test_all_settings_at_once() -> None:
     codec = glie.Codec(config=glie.CodecConfig(k=3, dtype="int8", seed=5))
     assert codec.same_as(glie.Codec(k=3, dtype="int8").with_seed(5))
+    assert glie.Codec(3, dtype="int8", config=codec.config).same_as(codec)
     with pytest.raises(TypeError, match="config has every setting"):
         glie.Codec(4, config=glie.CodecConfig(k=3))
 
 
 def test_adapting_needs_a_budget() -> None:
-    for adapt in (True, False):
-        with pytest.raises(TypeError, match="adapt: only a codec made by a budget adapts"):
-            glie.Codec(k=4, adapt=adapt)
+    with pytest.raises(TypeError, match="adapt: only a codec made by a budget adapts"):
+        glie.Codec(k=4, adapt=True)
+    assert not glie.Codec(k=4, adapt=False).adapts
     with pytest.raises(TypeError, match="bytes_per_page chooses k and dtype"):
         glie.Codec(dtype="int2", bytes_per_page=520)
     with pytest.raises(glie.InputError, match=r"adapted: .*, found Codec\(k=4\)"):
@@ -188,6 +189,8 @@ def test_older_names_warn_once(monkeypatch: pytest.MonkeyPatch) -> None:
     codes = codec.compress(some_pages())
     with pytest.warns(DeprecationWarning, match="Codes.evidence is now called Codes.residual"):
         assert codes.evidence is codes.residual
+    with pytest.warns(DeprecationWarning, match="CodecConfig.words is now called"):
+        assert codec.config.words == codec.config.codewords > 0
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert codec.fitted is None

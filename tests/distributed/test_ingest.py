@@ -18,7 +18,7 @@ import pytest
 import xxhash
 
 import glie
-from glie import engines
+from glie import engines, renamed
 from glie.distributed import ingest as on_ray
 from glie.distributed.ingest import first_shard, ingest_on_ray, take_unfinished
 from glie.engines import Collection
@@ -107,6 +107,14 @@ def on_two(
     load = functools.partial(Words, None if fuse is None else str(fuse))
     shards = reports.parent / "shards"
     return ingest_on_ray(target, Words(), [reports], shards=shards, workers=2, load=load, **options)
+
+
+def test_the_older_module_name() -> None:
+    sys.modules.pop("glie.on_ray", None)
+    renamed._warned.discard("glie.on_ray")
+    with pytest.warns(DeprecationWarning, match="glie.on_ray is now called"):
+        from glie.on_ray import ingest_on_ray as older
+    assert older is ingest_on_ray
 
 
 def test_a_worker_that_is_killed_loses_and_doubles_nothing(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -56,3 +57,13 @@ def test_options_are_frozen_and_ids_a_list() -> None:
     assert (options.top, options.shortlist, options.exact) == (3, None, None)
     with pytest.raises(dataclasses.FrozenInstanceError):
         options.top = 4  # type: ignore[misc]
+
+
+def test_numbers_of_any_width(tmp_path: Path) -> None:
+    index = glie.Index.create(tmp_path / "x", glie.Codec(bytes_per_page=300))
+    index.add(glie.Pages(make_arrays(300, dim=128, high=9)))
+    query = make_arrays(1, dim=128)
+    small: dict[str, Any] = {"top": np.uint8(20), "shortlist": np.int16(200)}
+    for exact in (True, False):
+        hits = index.search(query, exact=exact, **small)[0]
+        assert hits.ids == index.search(query, top=20, shortlist=200, exact=exact)[0].ids

@@ -9,7 +9,9 @@ import typer
 
 import glie
 from glie.cli import cluster, engines, fit, index, light_colpali, maintain, measure, search, serve
+from glie.errors import InputError
 
+CLUSTER_OPTIONS = {"--workers", "--gpus", "--shards", "--engine"}
 SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 app = typer.Typer(
@@ -58,9 +60,16 @@ app.add_typer(on_cluster, name="cluster", rich_help_panel="Many machines")
 
 def current_spelling(arguments: Sequence[str]) -> list[str]:
     """Translate `glie index --ray`, the old spelling of `glie cluster index`."""
-    if arguments[:1] == ["index"] and "--ray" in arguments:
-        return ["cluster", *(argument for argument in arguments if argument != "--ray")]
-    return list(arguments)
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    options, rest = list(arguments[:end]), list(arguments[end:])
+    if options[:1] != ["index"]:
+        return [*options, *rest]
+    if "--ray" in options:
+        return ["cluster", *(option for option in options if option != "--ray"), *rest]
+    for option in options:
+        if option.partition("=")[0] in CLUSTER_OPTIONS:
+            raise InputError(f"{option}: an option of `glie cluster index`, not of `glie index`")
+    return [*options, *rest]
 
 
 def _version(asked: bool) -> None:

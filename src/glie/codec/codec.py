@@ -53,11 +53,12 @@ class Codec:
         config: CodecConfig | None = None,
     ) -> None:
         if config is not None:
-            if (k, dtype, bytes_per_page, adapt) != (None, None, None, None):
+            same = k in (None, config.k) and dtype in (None, config.dtype)
+            if not same or (bytes_per_page, adapt) != (None, None):
                 raise TypeError("config has every setting: give it without k, dtype or a budget")
             self._become(config, AnchorsOnly())
         elif bytes_per_page is None:
-            if adapt is not None:
+            if adapt:
                 raise TypeError(
                     "adapt: only a codec made by a budget adapts; give bytes_per_page instead of k "
                     "and dtype, or leave adapt out"
@@ -292,11 +293,13 @@ class Codec:
                 "use the encoder that it was fitted for, or fit another with glie.fit"
             )
 
-    def check_encoder(self, encoder: EncoderId) -> None:
+    def check_encoder(self, encoder: Identified | Mapping[str, Any] | str) -> None:
         """Refuse vectors of an encoder that the codec was not fitted for."""
         if self.encoder is not None:
             remedy = "use that one, or fit a codec for this (`glie fit`)"
-            check_match(self.encoder, encoder, "the codec was fitted for", remedy, CodecError)
+            check_match(
+                self.encoder, EncoderId.of(encoder), "the codec was fitted for", remedy, CodecError
+            )
 
     @classmethod
     def shipped(cls, encoder: Identified | Mapping[str, Any] | str) -> Codec | None:

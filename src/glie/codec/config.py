@@ -8,6 +8,7 @@ from typing import Any
 
 from glie.errors import CodecError, InputError
 from glie.kernels.quantize import BFLOAT16, DTYPES
+from glie.renamed import renamed
 
 MAX_K = 4096
 MAX_CODEWORDS_A_PAGE = 0x7FFF
@@ -30,6 +31,8 @@ class CodecConfig:
     codewords: int = 0  # that a page keeps of a codebook, at most
     bytes_per_page: int = 0  # the budget that chose the settings; 0: none did
     adapt: bool = False  # whether the first pages may choose them again
+
+    words = renamed("words", "codewords")
 
     def __post_init__(self) -> None:
         for name, low, high in (

@@ -49,11 +49,17 @@ class Collection:
     """Pages in an engine, searched like an index. The engine finds candidates by MaxSim over the
     stored vectors; scoring them exactly and reranking the shortlist happens here."""
 
-    def __init__(self, engine: Engine, codec: Codec, dim: int, encoder: EncoderId | None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        codec: Codec,
+        dim: int,
+        encoder: EncoderId | Mapping[str, Any] | str | None,
+    ) -> None:
         self.engine = engine
         self.codec = codec
         self.dim = dim
-        self.encoder = encoder  # of the vectors, if it was given
+        self.encoder = EncoderId.of(encoder)  # of the vectors, if it was given
         self._pages: int | None = None  # their number, once counted
         self.cache = PageCache.of(codec)
 

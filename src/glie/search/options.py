@@ -36,8 +36,10 @@ class SearchOptions:
 
     def __post_init__(self) -> None:
         check_number("top", self.top, 1)
+        object.__setattr__(self, "top", int(self.top))  # numpy's small integers overflow
         if self.shortlist is not None:
             check_number("shortlist", self.shortlist, 0)
+            object.__setattr__(self, "shortlist", int(self.shortlist))
         if self.exact not in (None, True, False):
             raise InputError(f"exact: expected None, True or False, found {self.exact!r}")
         wanted(self.where)

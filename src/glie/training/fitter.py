@@ -20,6 +20,7 @@ from glie.identity import EncoderId
 from glie.kernels.maxsim import maxsim
 from glie.pages import Pages, Queries
 from glie.progress import Progress
+from glie.renamed import renamed
 from glie.training.augment import varied
 from glie.training.inputs import Inputs, Ints
 from glie.training.negatives import hard_negatives
@@ -44,6 +45,9 @@ class FitProgress(Progress):
     single_stage: Mapping[int, float]  # as last measured
     cascade: Mapping[int, float]
     measurements: int  # of the holdout, so far
+
+    step = renamed("step", "done")
+    steps = renamed("steps", "total")
 
 
 class _Epoch(NamedTuple):
