@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from glie.codec.adapt import Sample, adapted_to, drawn
+from glie.codec.adapt import Sample, adapted_to, drawn, fits
 from glie.codec.anchors import anchor, cluster
 from glie.codec.budget import adaptive_config, config_for, vector_bytes
 from glie.codec.codes import Codes
@@ -203,12 +203,22 @@ class Codec:
         return self._with(adapt=False)
 
     def for_pages(self, pages: Pages | Iterable[Pages], *, more: bool = False) -> Codec:
-        """The codec to store these pages with: this one, or one adapted to them if it may adapt and
-        has no codebook that fits."""
+        """The codec to store these pages with: this one, unless it may adapt and its codebook does
+        not fit them; then one with another codebook of glie, or with one made of the pages."""
         if not self.adapts:
             return self
         sample = drawn(pages)
-        return self if self.readout.fits(sample.pages) else self._adapted(sample, more)
+        if self.readout.fits(sample.pages):
+            return self
+        if isinstance(self.readout, Residual):
+            for book in Codebook.all_shipped():
+                if fits(book, sample.pages):
+                    return self._with_book(book)
+        return self._adapted(sample, more)
+
+    def _with_book(self, book: Codebook) -> Codec:
+        config = config_for(self.config.bytes_per_page, book.dim, len(book))
+        return Codec.from_config(dataclasses.replace(config, adapt=True), Residual(book))
 
     def adapted(self, pages: Pages | Iterable[Pages], *, more: bool = False) -> Codec:
         """A codec for the same budget with a codebook made of these pages.

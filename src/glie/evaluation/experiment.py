@@ -26,8 +26,8 @@ from glie.evaluation.methods import (
     UNCOMPRESSED,
     WITH_CODEWORDS,
     Method,
+    codebook_for,
     fitted,
-    has_codewords_for,
     residual_coded,
 )
 from glie.evaluation.plan import Plan, check_budgets, check_names, without_codewords
@@ -116,7 +116,7 @@ class _Bench:
 
     @property
     def _has_codewords(self) -> bool:
-        return has_codewords_for(self.encoded.encoder, self.encoded.dim)
+        return codebook_for(self.encoded.encoder, self.encoded.dim) is not None
 
     def _settings(self, method: str, seed: int, *, by_bytes: bool = False) -> Iterator[Setting]:
         """A method at every budget."""
@@ -160,9 +160,15 @@ class _Bench:
                     for length in CODEWORD_SHORTLISTS
                 ]
             # adapted only if a result is missing: its key needs the pages and the budget alone
-            codec = Codec(bytes_per_page=self._bytes(setting), adapt=name == ADAPTED)
+            codec = self._codec_of_codewords(name, self._bytes(setting))
             coded = functools.cache(functools.partial(self._in_codewords, setting, codec))
             yield from self._two_stages(asked, f"{self.key}-{codec_digest(codec)}", coded)
+
+    def _codec_of_codewords(self, name: str, size: int) -> Codec:
+        book = codebook_for(self.encoded.encoder, self.encoded.dim)
+        if name == ADAPTED or book is None:
+            return Codec(bytes_per_page=size, adapt=True)
+        return Codec.with_codebook(book, size)
 
     def _in_codewords(self, setting: Setting, codec: Codec) -> _Coded:
         if codec.adapts:

@@ -120,7 +120,9 @@ def facts(codec: Codec) -> dict[str, Any]:
         sizes = (array.size for array in (*readout.fitted.refiner, *readout.fitted.decoder))
         kept = {name: notes.get(name) for name in ("pages", "queries", "steps", "seconds")}
         return {"parameters": int(sum(sizes)), **kept}
-    if isinstance(readout, Residual) and readout.codebook is not Codebook.shipped():
+    if isinstance(readout, Residual) and all(
+        readout.codebook is not book for book in Codebook.all_shipped()
+    ):
         size = len(readout.codebook.to_bytes())
         return {"codebook_bytes": size, "pages": notes.get("adapted_to")}
     return {}

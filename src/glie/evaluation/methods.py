@@ -120,10 +120,12 @@ def residual_coded(code: ResidualCode) -> Method:
     return Method(PLAID, *LEARNED[PLAID], compress, by_bytes=True, size=plaid_bytes)
 
 
-def has_codewords_for(encoder: EncoderId, dim: int) -> bool:
-    """Whether the codebook that glie ships was fitted for this encoder."""
-    book = Codebook.shipped()
-    return book.dim == dim and book.encoder is not None and book.encoder.matches(encoder)
+def codebook_for(encoder: EncoderId, dim: int) -> Codebook | None:
+    """The codebook that glie ships for this encoder."""
+    for book in Codebook.all_shipped():
+        if book.dim == dim and book.encoder is not None and book.encoder.matches(encoder):
+            return book
+    return None
 
 
 ORACLE, UNCOMPRESSED, PLAID = "oracle", "uncompressed", "plaid"

@@ -20,7 +20,7 @@ from glie.evaluation.methods import (
     NEEDS_CODEC,
     PLAID,
     SHIPPED,
-    has_codewords_for,
+    codebook_for,
 )
 from glie.evaluation.store import filename
 from glie.measures import each_measure
@@ -113,20 +113,19 @@ def check_budgets(encoded: Encoded, plan: Plan, codec: bool) -> None:
     for budget in plan.budgets:
         if plan.by_vectors(codec):
             plan.vectors(budget, encoded.dim)
-        if SHIPPED in plan.methods and has_codewords_for(encoded.encoder, encoded.dim):
+        if SHIPPED in plan.methods and codebook_for(encoded.encoder, encoded.dim):
             Codec(bytes_per_page=plan.bytes(budget, encoded.dim))
 
 
 def without_codewords(sets: Sequence[Encoded], plan: Plan) -> list[str]:
     """A note about sets for which glie ships no codebook."""
-    lacking = [one for one in sets if not has_codewords_for(one.encoder, one.dim)]
+    lacking = [one for one in sets if not codebook_for(one.encoder, one.dim)]
     if SHIPPED not in plan.methods or not lacking:
         return []
-    book = Codebook.shipped()
-    name = None if book.encoder is None else book.encoder.name
+    names = [repr(book.encoder.name) for book in Codebook.all_shipped() if book.encoder]
     return [
-        f"{SHIPPED}: left out on {count(len(lacking), 'set')}: the codebook that glie ships "
-        f"is for encoder {name!r} at D = {book.dim}; {ADAPTED} fits one for any encoder"
+        f"{SHIPPED}: left out on {count(len(lacking), 'set')}: glie ships codebooks for encoder "
+        f"{' and '.join(names)} at D = {Codebook.shipped().dim}; {ADAPTED} fits one for any encoder"
     ]
 
 

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import resources
 from itertools import pairwise
 from typing import Any
@@ -38,6 +38,7 @@ ROUNDS = 2  # of moving every codeword to the mean of its residuals
 MAX_CODEWORDS = 1 << 20
 MAX_DIM = 1 << 16
 FORMAT = "glie-codebook-1"
+SHIPPED = ("minilm",)  # encoders whose codebook comes with glie, the embedded one first
 TENSORS = ("directions", "lengths", "starts")
 # keys in the file, and their names here
 SETTINGS = {
@@ -146,10 +147,17 @@ class Codebook:
 
     @classmethod
     @functools.cache
-    def shipped(cls) -> Codebook:
-        """The codebook of the embedded encoder."""
-        place = resources.files("glie.codec").joinpath("shipped", "minilm", "codebook.safetensors")
-        return cls.from_bytes(place.read_bytes(), "the codebook that comes with glie")
+    def shipped(cls, encoder: str = SHIPPED[0]) -> Codebook:
+        """The codebook that comes with glie for an encoder, by default for the embedded one."""
+        place = resources.files("glie.codec").joinpath("shipped", encoder, "codebook.safetensors")
+        return cls.from_bytes(
+            place.read_bytes(), f"the codebook shipped for {encoder}"
+        )
+
+    @classmethod
+    def all_shipped(cls) -> Iterator[Codebook]:
+        """The codebooks that come with glie, that of the embedded encoder first."""
+        return map(cls.shipped, SHIPPED)
 
 
 def residuals(pages: Pages, codes: Codes, anchor_share: float) -> tuple[Floats, Ints]:

@@ -25,6 +25,7 @@ from glie.errors import InputError
 from glie.identity import EncoderId
 from glie.kernels.residual import layers, most_needed, reconstruct
 from glie.pages import Pages
+from glie.wording import listing
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -105,7 +106,7 @@ class Residual:
 
     def to_files(self) -> tuple[dict[str, Any], dict[str, bytes]]:
         """The codebook, unless it comes with glie."""
-        if self.codebook.digest == Codebook.shipped().digest:
+        if any(self.codebook.digest == book.digest for book in Codebook.all_shipped()):
             return {}, {}
         return {}, {CODEBOOK: self.codebook.to_bytes()}
 
@@ -115,12 +116,14 @@ class Residual:
         if CODEBOOK in files:
             book = Codebook.from_bytes(files[CODEBOOK], f"{place}, {CODEBOOK}")
         else:
-            book = Codebook.shipped()
-            if named != book.digest:
+            found = {book.digest: book for book in Codebook.all_shipped()}
+            if named not in found:
                 raise CodecVersionError(
                     f"it needs the codebook {named}, and this version of glie comes with "
-                    f"{book.digest}; index the documents again, or use the version that wrote it"
+                    f"{listing(list(found))}; index the documents again, or use the version that "
+                    "wrote it"
                 )
+            book = found[named]
         if book.digest != named:
             raise InputError(f"{CODEBOOK} is not the file that config.json names")
         return cls(book)
