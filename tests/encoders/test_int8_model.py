@@ -258,6 +258,17 @@ def test_missing_packages(exported: Path, package: str, monkeypatch: pytest.Monk
             load_encoder(name)
 
 
+def test_an_onnxruntime_that_cannot_run_it(
+    exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("glie.encoders.int8_model._check", lambda *_: None)
+    folder = shutil.copytree(exported, tmp_path / "x")
+    graph = (folder / "model.onnx").read_bytes()
+    (folder / "model.onnx").write_bytes(graph.replace(b"BiasGelu", b"NewsGelu"))
+    with pytest.raises(glie.EncoderError, match=r"NewsGelu.*; pip install --upgrade onnxruntime"):
+        load_encoder(folder)
+
+
 def flip(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1

@@ -8,7 +8,9 @@ A folder, which tools/export_encoder.py writes:
     config.json         the version of this format, sizes, and the SHA-256 of the files above
 
 A window is run on its own and in one thread; several windows run in several threads. So a page's
-vectors are the same, bit for bit, whatever is encoded with it.
+vectors are the same, bit for bit, whatever is encoded with it. Another processor or version of
+onnxruntime may add in another order, and then round an activation to the next integer: its vectors
+differ by as much as int8 differs from float32.
 """
 
 from __future__ import annotations
@@ -75,8 +77,10 @@ class Int8Model(FastTokenizer):
         self.positions, self._dim = config.positions, config.dim
         self.revision = hashlib.sha256("".join(config.digests.values()).encode()).hexdigest()
         self._threads = thread_count()
-        # the graph is written as it runs best
-        self._session = session_of(folder / GRAPH, threads=1, optimise=False)
+        try:  # the graph is written as it runs best
+            self._session = session_of(folder / GRAPH, threads=1, optimise=False)
+        except EncoderError as error:  # the file is as it was written, so this is not its fault
+            raise EncoderError(f"{error}; pip install --upgrade onnxruntime") from None
 
     def states(self, tokens: Ints, mask: Ints) -> Floats:
         """The head's outputs for rows of tokens; 0 at padding."""
