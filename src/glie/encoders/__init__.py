@@ -16,6 +16,7 @@ from pathlib import Path
 from glie.encoders.base import Encoder, Grid
 from glie.encoders.batches import BatchEncoder
 from glie.encoders.checkpoint import Checkpoint, reader_of
+from glie.encoders.int8_model import english, int8_encoder, is_int8_model
 from glie.encoders.minilm import embedded
 from glie.encoders.multi_vector import multi_vector_encoder
 from glie.encoders.onnx_model import OnnxModel, model_file
@@ -24,6 +25,7 @@ from glie.encoders.text import TextEncoder
 from glie.encoders.torch_model import TorchModel
 from glie.errors import EncoderError
 
+ENGLISH = "english"
 EMBEDDED = "minilm"
 WHOLE = f"{EMBEDDED}-384"
 ON_HUB = re.compile(r"\w[\w.-]*/\w[\w.-]*")  # a name on the Hugging Face Hub: AUTHOR/NAME
@@ -48,6 +50,8 @@ def load_encoder(
     is there first.
     """
     wanted = EMBEDDED if name is None else os.fspath(name)
+    if wanted == ENGLISH:
+        return english()
     if wanted == EMBEDDED:
         return embedded(reduced=True)
     if _is_whole(wanted):
@@ -79,6 +83,8 @@ def _whole(name: str, revision: str | None, device: str | None) -> TextEncoder |
         commit = COMMIT.match(revision or "")  # a matrix's digest may follow it
         found = Checkpoint.on_hub(name, commit[0] if commit else revision)
         return multi_vector_encoder(found, device)
+    if is_int8_model(folder):
+        return int8_encoder(folder, name=str(folder.resolve()))
     if reader_of(folder) is not None:
         return multi_vector_encoder(Checkpoint.in_folder(folder), device)
     weights = None if list(folder.glob("model*.safetensors")) else model_file(folder)

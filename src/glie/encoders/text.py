@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from glie.encoders.base import Floats
 from glie.encoders.content import checked_texts, text_of
+from glie.encoders.heads import PLAIN, Head
 from glie.encoders.reduction import check_width
 from glie.errors import EncoderError, InputError
 
@@ -29,6 +30,7 @@ class TextModel(Protocol):
     after: list[int]  # special tokens after a text
     pad: int
     positions: int  # the most tokens that the network accepts
+    batch: int  # tokens in one call of `states`
 
     def tokenize(self, texts: list[str]) -> list[list[int]]:
         """The tokens of each text, without special tokens."""
@@ -50,13 +52,22 @@ class TextEncoder:
     """A model's last hidden states as late-interaction vectors, special tokens dropped.
 
     Text longer than a window is read in overlapping windows. `reduction` is a (H, D) matrix
-    applied to the hidden states before normalisation.
+    applied to the hidden states. `head` turns what follows into unit vectors; it may differ for
+    pages and questions.
     """
 
-    def __init__(self, model: TextModel, *, name: str, reduction: Floats | None = None) -> None:
+    def __init__(
+        self,
+        model: TextModel,
+        *,
+        name: str,
+        reduction: Floats | None = None,
+        head: Head = PLAIN,
+    ) -> None:
         self.name = name
         self.model = model
         self._reduction = reduction
+        self._head = head
         self._body = min(WINDOW, model.positions) - len(model.before) - len(model.after)
         if self._body < 1:
             raise EncoderError(f"{name}: no room for text in the {model.positions} tokens it takes")
@@ -66,7 +77,7 @@ class TextEncoder:
 
     def reduced(self, matrix: Floats, name: str) -> TextEncoder:
         """The same encoder, its vectors reduced by an (H, D) matrix."""
-        return TextEncoder(self.model, name=name, reduction=matrix)
+        return TextEncoder(self.model, name=name, reduction=matrix, head=self._head)
 
     @property
     def revision(self) -> str:
@@ -78,17 +89,20 @@ class TextEncoder:
 
     def encode_pages(self, pages: Sequence[Any]) -> list[Floats]:
         """One array a page: a text, an image (read by OCR), or a glie.documents page."""
-        return self._encode([text_of(page, i) for i, page in enumerate(pages)], "page")
+        texts = [text_of(page, i) for i, page in enumerate(pages)]
+        return self._encode(texts, "page", self._head.pages)
 
     def encode_queries(self, texts: Sequence[str]) -> list[Floats]:
         """One array a question."""
-        return self._encode(texts, "query")
+        return self._encode(texts, "query", self._head.queries)
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Start and end in the text of each vector of a page or a question."""
         return self.model.spans(text)
 
-    def _encode(self, given: Sequence[str], kind: str) -> list[Floats]:
+    def _encode(
+        self, given: Sequence[str], kind: str, head: Callable[[Floats], Floats]
+    ) -> list[Floats]:
         texts = checked_texts(given, kind)
         tokens = self.model.tokenize(texts) if texts else []
         for i, ids in enumerate(tokens):
@@ -96,10 +110,11 @@ class TextEncoder:
                 raise InputError(f"{kind} {i}: no token is left of {texts[i]!r:.40}")
         windows = [w for item, ids in enumerate(tokens) for w in self._windows(item, ids)]
         parts: list[Floats | None] = [None] * len(windows)
-        for batch in _batches(windows):
+        for batch in _batches(windows, self.model.batch):
             states = self._forward([windows[i].tokens for i in batch])
             for row, i in enumerate(batch):
-                parts[i] = self._vectors(states[row, len(self.model.before) :][windows[i].keep])
+                kept = states[row, len(self.model.before) :][windows[i].keep]
+                parts[i] = head(kept if self._reduction is None else kept @ self._reduction)
         grouped: list[list[Floats]] = [[] for _ in texts]
         for window, part in zip(windows, parts, strict=True):
             assert part is not None
@@ -128,11 +143,6 @@ class TextEncoder:
             mask[i, : len(row)] = 1
         return self.model.states(tokens, mask)
 
-    def _vectors(self, states: Floats) -> Floats:
-        vectors = states if self._reduction is None else states @ self._reduction
-        norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
-        return np.asarray(vectors / np.maximum(norms, 1e-12), dtype=np.float32)
-
 
 def framing(tokens: Sequence[int], special: Sequence[int]) -> tuple[list[int], list[int]]:
     """The special tokens before and after a text, of one whose special tokens are marked 1.
@@ -146,11 +156,11 @@ def framing(tokens: Sequence[int], special: Sequence[int]) -> tuple[list[int], l
     return list(tokens[:first]), list(tokens[last:])
 
 
-def _batches(windows: list[_Window]) -> Iterator[list[int]]:
+def _batches(windows: list[_Window], tokens: int) -> Iterator[list[int]]:
     """Batches of windows of similar length, to save padding; the longest first."""
     order = sorted(range(len(windows)), key=lambda i: -len(windows[i].tokens))
     at = 0
     while at < len(order):
-        size = max(1, TOKENS_PER_BATCH // len(windows[order[at]].tokens))
+        size = max(1, tokens // len(windows[order[at]].tokens))
         yield order[at : at + size]
         at += size

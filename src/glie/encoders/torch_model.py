@@ -9,12 +9,14 @@ import numpy as np
 from glie.encoders.base import Floats
 from glie.encoders.files import digest_of
 from glie.encoders.loading import quietly
-from glie.encoders.text import WINDOW, Ints, framing
+from glie.encoders.text import TOKENS_PER_BATCH, WINDOW, Ints, framing
 from glie.errors import EncoderError, MissingExtraError
 
 
 class TorchModel:
     """A model that `save_pretrained` wrote, with safetensors weights."""
+
+    batch = TOKENS_PER_BATCH
 
     def __init__(self, folder: Path, *, revision: str | None = None) -> None:
         try:

@@ -14,8 +14,11 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def over_ranges(run: Callable[[int, int], object], total: int, *, chunk: int) -> None:
-    """Call run(first, last) for consecutive ranges of at most `chunk`, up to `total`.
+def over_ranges(
+    run: Callable[[int, int], object], total: int, *, chunk: int, threads: int | None = None
+) -> None:
+    """Call run(first, last) for consecutive ranges of at most `chunk`, up to `total`, in as many
+    threads as there are cores, or in `threads`.
 
     The calling thread works too, so that small work does not wait for another thread to start. The
     pool lives for one call: no thread is left that a later fork would lose.
@@ -27,7 +30,7 @@ def over_ranges(run: Callable[[int, int], object], total: int, *, chunk: int) ->
         for first, last in ahead:  # the threads share the iterator
             run(first, last)
 
-    others = min(cores(), len(ranges)) - 1
+    others = min(cores() if threads is None else threads, len(ranges)) - 1
     if others <= 0:
         work()
         return
