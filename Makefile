@@ -71,6 +71,7 @@ lint: venv
 bench: venv
 	@$(BIN)/$(INSTALL) --editable '.[bench]'
 	$(BIN)/python benchmarks/compress.py
+	$(BIN)/python benchmarks/encode.py english minilm
 	$(BIN)/python benchmarks/search.py
 	$(BIN)/python benchmarks/rerank.py
 	$(BIN)/python benchmarks/fit.py

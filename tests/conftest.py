@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pytest
 
 import glie
+from glie.encoders.int8_model import Int8Model
 from glie.encoders.torch_model import TorchModel
 
 # numba asks of a compiled function only whether its own file has changed, not those it calls: what
@@ -54,6 +55,7 @@ def _embedded_model() -> Iterator[None]:
     """Load the weights of the embedded encoder once for all tests, not for each command."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("glie.encoders.minilm.TorchModel", functools.cache(TorchModel))
+        patch.setattr("glie.encoders.int8_model.Int8Model", functools.cache(Int8Model))
         yield
 
 

@@ -25,9 +25,9 @@ def test_a_new_index_and_the_same_again(tmp_path: Path, documents: list[Path]) -
     index, encoder = open_or_create(tmp_path / "x", documents)
     assert index.codec.same_as(glie.Codec(bytes_per_page=520))
     assert index.encoder is not None
-    assert (index.encoder["name"], index.encoder["revision"]) == ("minilm", encoder.revision)
+    assert (index.encoder["name"], index.encoder["revision"]) == ("english", encoder.revision)
     assert ingest(index, encoder, documents).pages_added == 1
-    again, other = open_or_create(tmp_path / "x", documents, "minilm", CodecChoice(520))
+    again, other = open_or_create(tmp_path / "x", documents, "english", CodecChoice(520))
     assert (len(again), other.revision) == (1, encoder.revision)
 
 
@@ -86,7 +86,7 @@ def test_another_choice_than_that_of_the_index(choice: CodecChoice, message: str
 
 def test_another_encoder_is_refused(tmp_path: Path, documents: list[Path]) -> None:
     open_or_create(tmp_path / "x", documents)
-    with pytest.raises(glie.EncoderError, match="made with encoder 'minilm'"):
+    with pytest.raises(glie.EncoderError, match="made with encoder 'english'"):
         open_or_create(tmp_path / "x", documents, "minilm-384")
 
 
@@ -101,7 +101,7 @@ def test_a_collection_in_an_engine(tmp_path: Path, documents: list[Path]) -> Non
     for _ in range(2):  # created, then opened
         engine = engines.connect("lancedb", tmp_path / "store", "pages")
         pages, encoder = open_or_create_collection(engine, documents, choice=choice, shards=shards)
-        assert (pages.codec.k, encoder.name) == (2, "minilm")
+        assert (pages.codec.k, encoder.name) == (2, "english")
         assert not shards.exists()
     with pytest.raises(glie.InputError, match="it stores k=2 vectors a page, not 3"):
         open_or_create_collection(engine, documents, choice=CodecChoice(k=3), shards=shards)

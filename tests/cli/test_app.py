@@ -56,7 +56,7 @@ from tests.evaluation.sets import write_set
         ),
         (
             ["index", "reports", "--to", "x.glie", "--encoder", "minilm-384"],
-            "made with encoder 'minilm'",
+            "made with encoder 'english'",
         ),
         (["index", "reports", "--to", "reports"], "reports: not empty and not an index"),
         (["add", "reports", "reports"], "reports: is not an index"),
@@ -127,7 +127,7 @@ def test_errors_are_one_line(run: Run, documents: Path, arguments: list[str], me
 def test_what_was_typed_wrong_is_one_line(
     run: Run, documents: Path, arguments: list[str], message: str
 ) -> None:
-    glie.Index.create("x.glie", encoder="minilm").add(glie.Pages(make_arrays(1, dim=128)))
+    glie.Index.create("x.glie", encoder="english").add(glie.Pages(make_arrays(1, dim=128)))
     Path("folder.glie/manifest.json").mkdir(parents=True)
     done = run(*arguments)
     assert done.code in (1, 2)

@@ -32,7 +32,7 @@ def test_add_delete_compact_info(run: Run, documents: Path) -> None:
     assert (after["pages"], after["deleted"], after["k"], after["dim"]) == (2, 0, 8, 128)
     assert (after["dtype"], after["words"]) == ("int2", 115)
     assert after["code_bytes_per_page"] < 520
-    assert after["encoder"] == "minilm"
+    assert after["encoder"] == "english"
     shown = run("info", "x.glie", "--documents").out
     assert "2 in 2 documents" in shown
     assert "1 b.pdf" in shown

@@ -178,7 +178,7 @@ def test_pictures_and_text_on_demand(server: Any) -> None:
 def test_describe_index(server: Any, made: Library) -> None:
     (facts,) = call(server, "describe_index")
     assert (facts["index"], facts["pages"], facts["documents"]) == ("reports.glie", 5, 4)
-    assert facts["encoder"] == "minilm"
+    assert facts["encoder"] == "english"
     assert facts["pages_of"] == {
         "annual/report.pdf": 2,
         "staff.pdf": 1,

@@ -99,8 +99,8 @@ def test_pages_are_those_of_glie(retrieve: Retrieve, made: Library, encoder: Enc
 
 def test_the_encoder_is_that_of_the_index(retrieve: Retrieve, made: Library) -> None:
     assert retrieve(made.path, top=1)[0].id == "staff.pdf#1"
-    assert retrieve(made.path, encoder="minilm", top=1)[0].id == "staff.pdf#1"
-    with pytest.raises(glie.EncoderError, match="made with encoder 'minilm'"):
+    assert retrieve(made.path, encoder="english", top=1)[0].id == "staff.pdf#1"
+    with pytest.raises(glie.EncoderError, match="made with encoder 'english'"):
         retrieve(made.path, encoder="minilm-384")
 
 
@@ -234,11 +234,13 @@ def test_a_langchain_chain(made: Library, encoder: Encoder) -> None:
 @pytest.mark.filterwarnings("ignore:The function `loads` is in beta")
 def test_a_langchain_retriever_is_saved(made: Library) -> None:
     for index in (made.path, glie.Index.open(made.path)):
-        retriever = langchain.GlieRetriever(index=index, encoder="minilm", top=2, where={"page": 1})
+        retriever = langchain.GlieRetriever(
+            index=index, encoder="english", top=2, where={"page": 1}
+        )
         text = dumps(retriever)
         again = loads(text, allowed_objects=[langchain.GlieRetriever], valid_namespaces=["glie"])
         assert isinstance(again, langchain.GlieRetriever)
-        assert (again.index, again.encoder, again.top) == (str(made.path), "minilm", 2)
+        assert (again.index, again.encoder, again.top) == (str(made.path), "english", 2)
         assert again.invoke(QUESTION) == retriever.invoke(QUESTION)
     in_folder = langchain.GlieRetriever(index=made.path, encoder=Path("models/tiny"))
     assert in_folder.lc_attributes["encoder"] == "models/tiny"
@@ -296,7 +298,7 @@ def test_a_haystack_retriever_is_saved(made: Library, encoder: Encoder) -> None:
         "type": "glie.integrations.haystack.GlieRetriever",
         "init_parameters": {
             "index": str(made.path),
-            "encoder": "minilm",
+            "encoder": "english",
             "top_k": 3,
             "filters": filters,
             "shortlist": 5,

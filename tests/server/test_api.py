@@ -334,7 +334,7 @@ def test_what_the_index_weighs(client: Client, index_path: Path) -> None:
     assert found["name"] == "my.glie"
     assert found["bytes_per_page"] == facts.lean_bytes / 5
     assert found["compression"] == pytest.approx(facts.uncompressed_bytes / facts.lean_bytes)
-    assert (found["encoder"], found["encoder_state"]) == ("minilm", "ready")
+    assert (found["encoder"], found["encoder_state"]) == ("english", "ready")
     assert found["read_only"] is True
     assert str(index_path.parent) not in str(found)
     listed = ours.get("/documents").json()["documents"]

@@ -1,10 +1,10 @@
 """Encoders: pages and questions to vectors.
 
-`load_encoder()` loads the embedded one: all-MiniLM-L6-v2, used for late interaction, without a
-download or a GPU. A path, or a name on the Hugging Face Hub, loads a late-interaction model: one
-for text, like ColBERT, or one for pictures of pages, like ColPali and ColQwen. The path of any
-other text model (`transformers` or ONNX) gives one vector a token. `BatchEncoder` makes an encoder
-from a model that is already loaded.
+`load_encoder()` loads the embedded one: a small model trained for late interaction over English
+text, without a download, a GPU or PyTorch. A path, or a name on the Hugging Face Hub, loads a
+late-interaction model: one for text, like ColBERT, or one for pictures of pages, like ColPali and
+ColQwen. The path of any other text model (`transformers` or ONNX) gives one vector a token.
+`BatchEncoder` makes an encoder from a model that is already loaded.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from glie.encoders.base import Encoder, Grid
 from glie.encoders.batches import BatchEncoder
 from glie.encoders.checkpoint import Checkpoint, reader_of
 from glie.encoders.int8_model import english, int8_encoder, is_int8_model
-from glie.encoders.minilm import embedded
+from glie.encoders.minilm import minilm_encoder
 from glie.encoders.multi_vector import multi_vector_encoder
 from glie.encoders.onnx_model import OnnxModel, model_file
 from glie.encoders.reduction import read_reduction
@@ -25,13 +25,13 @@ from glie.encoders.text import TextEncoder
 from glie.encoders.torch_model import TorchModel
 from glie.errors import EncoderError
 
-ENGLISH = "english"
-EMBEDDED = "minilm"
-WHOLE = f"{EMBEDDED}-384"
+EMBEDDED = "english"
+MINILM = "minilm"
+WHOLE = f"{MINILM}-384"
 ON_HUB = re.compile(r"\w[\w.-]*/\w[\w.-]*")  # a name on the Hugging Face Hub: AUTHOR/NAME
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
-__all__ = ["EMBEDDED", "WHOLE", "BatchEncoder", "Encoder", "Grid", "load_encoder"]
+__all__ = ["EMBEDDED", "MINILM", "WHOLE", "BatchEncoder", "Encoder", "Grid", "load_encoder"]
 
 
 def load_encoder(
@@ -40,20 +40,20 @@ def load_encoder(
     revision: str | None = None,
     device: str | None = None,
 ) -> Encoder:
-    """Load an encoder by name: "minilm" (the default), "minilm-384" (the same at 384 instead of
-    128 dimensions), the path of a folder with a model, or the name of a late-interaction model on
-    the Hugging Face Hub. "NAME@MATRIX.safetensors" is one of these, reduced by a matrix from
-    tools/fit_reduction.py.
+    """Load an encoder by name: "english" (the default), "minilm" (the default of earlier
+    versions), "minilm-384" (the same at 384 instead of 128 dimensions), the path of a folder with a
+    model, or the name of a late-interaction model on the Hugging Face Hub.
+    "NAME@MATRIX.safetensors" is one of these, reduced by a matrix from tools/fit_reduction.py.
 
     `revision` is a commit, tag or branch on the Hub, or the revision that an index records.
     `device` is where a late-interaction model runs; the default is CUDA, MPS or the CPU, whichever
     is there first.
     """
     wanted = EMBEDDED if name is None else os.fspath(name)
-    if wanted == ENGLISH:
-        return english()
     if wanted == EMBEDDED:
-        return embedded(reduced=True)
+        return english()
+    if wanted == MINILM:
+        return minilm_encoder(reduced=True)
     if _is_whole(wanted):
         return _whole(wanted, revision, device)
     # a folder's name may contain @, so try the last @ first
@@ -64,9 +64,9 @@ def load_encoder(
     if ON_HUB.fullmatch(wanted):
         return _whole(wanted, revision, device)
     raise EncoderError(
-        f"encoder {wanted!r} is unknown: expected {EMBEDDED!r}, {WHOLE!r}, the path of a folder "
-        "with a late-interaction, transformers or ONNX text model, AUTHOR/NAME on the Hugging Face "
-        "Hub, or one of these and @MATRIX.safetensors"
+        f"encoder {wanted!r} is unknown: expected {EMBEDDED!r}, {MINILM!r}, {WHOLE!r}, the "
+        "path of a folder with a late-interaction, transformers or ONNX text model, AUTHOR/NAME on "
+        "the Hugging Face Hub, or one of these and @MATRIX.safetensors"
     )
 
 
@@ -77,7 +77,7 @@ def _is_whole(name: str) -> bool:
 def _whole(name: str, revision: str | None, device: str | None) -> TextEncoder | BatchEncoder:
     """Load an encoder without reduction."""
     if name == WHOLE:
-        return embedded(reduced=False)
+        return minilm_encoder(reduced=False)
     folder = Path(name)
     if not folder.is_dir():
         commit = COMMIT.match(revision or "")  # a matrix's digest may follow it

