@@ -1,12 +1,15 @@
-# Everything runs in .venv. It is created on first use, and again when pyproject.toml or the pins
-# change. PYTHON chooses the interpreter: make test PYTHON=python3.12
+# `make run` and `make serve` have a light environment, .venv-run; everything else runs in .venv. Both
+# are created on first use, and again when pyproject.toml or the pins change. PYTHON chooses the
+# interpreter: make test PYTHON=python3.12
 
 PYTHON ?= $(firstword $(shell command -v python3.11 python3.12 python3.13 python3 python))
 BIN := .venv/bin
-MADE_FROM := .venv/made-from
+LIGHT := .venv-run
 SAMPLES := build/samples
 # Install wheels only, and check their hashes. --no-require-hashes: the project itself has none.
 PINS := constraints-hashed.txt
+FULL := .[all,dev]
+SMALL := .[cli,documents,encoder,ocr,serve]
 QUIET := --quiet --quiet --disable-pip-version-check
 INSTALL := pip install $(QUIET) --no-require-hashes --only-binary :all: \
 	--constraint $(PINS) --build-constraint $(PINS)
@@ -15,7 +18,7 @@ INSTALL := pip install $(QUIET) --no-require-hashes --only-binary :all: \
 pinned-pip = sed -n '/^pip==/,/[^\\]$$/p' $(PINS) > $(1)/pip.txt \
 	&& $(1)/bin/pip install $(QUIET) --require-hashes --requirement $(1)/pip.txt
 
-.PHONY: help run serve test lint bench trust wheel lock licences codec screenshot venv clean
+.PHONY: help run serve test lint bench trust wheel lock licences codec screenshot venv light clean
 
 help:
 	@echo "make run     index the sample documents and ask three questions"
@@ -27,33 +30,39 @@ help:
 	@echo "make wheel   build the wheel and test it in a clean environment"
 	@echo "make lock    pin the dependencies again, with hashes; make licences lists them"
 	@echo "make codec   fit the shipped codec on the sets in SETS"
-	@echo "make clean   remove .venv and build/"
+	@echo "make clean   remove .venv, .venv-run and build/"
 
-venv:
-	@if ! cat $(PINS) pyproject.toml | cmp -s - $(MADE_FROM); then \
-		echo "creating .venv (a few minutes the first time)"; \
-		rm -rf .venv && $(PYTHON) -m venv .venv \
-		&& $(call pinned-pip,.venv) \
-		&& $(BIN)/$(INSTALL) --editable '.[all,dev]' \
-		&& cat $(PINS) pyproject.toml > $(MADE_FROM); \
+# $(call environment,FOLDER,PACKAGES,HOW LONG): create a virtual environment unless it is up to date
+environment = if ! { echo "$(2)" && cat $(PINS) pyproject.toml; } | cmp -s - $(1)/made-from; then \
+		echo "creating $(1) ($(3))"; \
+		rm -rf $(1) && $(PYTHON) -m venv $(1) \
+		&& $(call pinned-pip,$(1)) \
+		&& $(1)/bin/$(INSTALL) --editable $(2) \
+		&& { echo "$(2)" && cat $(PINS) pyproject.toml; } > $(1)/made-from; \
 	fi
 
-run: venv
-	@$(BIN)/python samples/make_samples.py $(SAMPLES)
+venv:
+	@$(call environment,.venv,'$(FULL)',a few minutes the first time)
+
+light:
+	@$(call environment,$(LIGHT),'$(SMALL)' reportlab,about a minute the first time)
+
+run: light
+	@$(LIGHT)/bin/python samples/make_samples.py $(SAMPLES)
 	@echo; echo "$$ glie index $(SAMPLES) --to build/samples.glie"
-	@$(BIN)/glie index $(SAMPLES) --to build/samples.glie
+	@$(LIGHT)/bin/glie index $(SAMPLES) --to build/samples.glie
 	@while read -r question; do \
 		echo; echo "$$ glie search build/samples.glie \"$$question\" --top 3"; \
-		$(BIN)/glie search build/samples.glie "$$question" --top 3 || exit 1; \
+		$(LIGHT)/bin/glie search build/samples.glie "$$question" --top 3 || exit 1; \
 	done < samples/questions.txt
 	@echo; echo "$$ glie info build/samples.glie"
-	@$(BIN)/glie info build/samples.glie
-	@echo; echo "now your documents: $(BIN)/glie index YOUR_FOLDER --to your.glie"
+	@$(LIGHT)/bin/glie info build/samples.glie
+	@echo; echo "now your documents: $(LIGHT)/bin/glie index YOUR_FOLDER --to your.glie"
 
-serve: venv
-	@$(BIN)/python samples/make_samples.py $(SAMPLES)
-	@$(BIN)/glie index $(SAMPLES) --to build/samples.glie
-	@$(BIN)/glie serve build/samples.glie
+serve: light
+	@$(LIGHT)/bin/python samples/make_samples.py $(SAMPLES)
+	@$(LIGHT)/bin/glie index $(SAMPLES) --to build/samples.glie
+	@$(LIGHT)/bin/glie serve build/samples.glie
 
 test: venv
 	@command -v chromium chromium-browser > /dev/null \
@@ -113,4 +122,4 @@ screenshot: venv
 	$(BIN)/python tools/screenshot.py
 
 clean:
-	rm -rf .venv build
+	rm -rf .venv $(LIGHT) build
