@@ -45,7 +45,8 @@ DIM = 128
 POWER = 0.4  # of the eigenvalues, in the head's principal directions: tools/fit_reduction.py
 FROZEN = 3  # layers, from below, that keep their weights, as the embeddings do
 BATCH = 24
-NEGATIVES = 20  # of a question, of which one is drawn
+CANDIDATES = 35  # of BM25 and of the starting model each, for a question
+NEGATIVES = 20  # that are kept of them, of which a step draws one
 RATE, HEAD_RATE, WARM_UP = 7e-5, 5e-4, 0.06
 SCALE = 30.0  # of a mean of cosines, before the softmax
 TEACHER, SMALL = 1.0, 0.5  # weights of the second and the third loss
@@ -262,16 +263,13 @@ class Teacher:
         above the right one is left out, since it may be right as well."""
         data = self.data
         count = len(data.windows)
+        few = min(CANDIDATES, count - 1)
         for first in range(0, len(data.pairs), 200):
             some = range(first, min(first + 200, len(data.pairs)))
             words = (self._asked[first : some.stop] @ self._ranker.weights.T).toarray()
             pooled = self._pooled[count + first : count + some.stop] @ self._pooled[:count].T
             near = np.concatenate(
-                [
-                    np.argpartition(-words, 30, axis=1)[:, :30],
-                    np.argpartition(-pooled, 40, axis=1)[:, :40],
-                ],
-                axis=1,
+                [np.argpartition(-words, few)[:, :few], np.argpartition(-pooled, few)[:, :few]], 1
             )
             for question, candidates in zip(some, near.tolist(), strict=True):
                 right = data.pairs[question].window
@@ -562,11 +560,18 @@ def main() -> None:
     train, held_out = split(data, arguments.seed)
     optimizer = optimizer_of(network)
     done = restore(folder, network, optimizer)
-    log = open(folder / "log.jsonl", "a", encoding="utf-8")
+
+    def log(step: int, **found: float) -> None:
+        shown = ", ".join(f"{name} {value:.4f}" for name, value in found.items())
+        print(f"step {step}: {shown}", flush=True)
+        with open(folder / "log.jsonl", "a", encoding="utf-8") as file:
+            file.write(json.dumps({"step": step, **found}) + "\n")
+
+    def log_rank(step: int) -> None:
+        log(step, reciprocal_rank=measure(network, teacher, held_out, random.Random(0)))
+
     if not done:
-        rank = measure(network, teacher, held_out, random.Random(0))
-        print(f"step 0: reciprocal rank {rank:.4f}", flush=True)
-        log.write(json.dumps({"step": 0, "reciprocal_rank": rank}) + "\n")
+        log_rank(0)
     recent: list[dict[str, float]] = []
     began = time.time()
     for step, pairs in enumerate(batches(train, arguments.steps, arguments.seed), 1):
@@ -587,15 +592,9 @@ def main() -> None:
         if step % 20 == 0:
             means = {name: float(np.mean([r[name] for r in recent])) for name in parts}
             recent.clear()
-            seconds = (time.time() - began) / (step - done)
-            shown = ", ".join(f"{name} {value:.3f}" for name, value in means.items())
-            print(f"step {step}: {shown}; {seconds:.1f} s a step", flush=True)
-            log.write(json.dumps({"step": step, **means}) + "\n")
-            log.flush()
+            log(step, **means, seconds_a_step=(time.time() - began) / (step - done))
         if step % MEASURE_EVERY == 0 or step == arguments.steps:
-            rank = measure(network, teacher, held_out, random.Random(0))
-            print(f"step {step}: reciprocal rank {rank:.4f}", flush=True)
-            log.write(json.dumps({"step": step, "reciprocal_rank": rank}) + "\n")
+            log_rank(step)
         if step % SAVE_EVERY == 0 or step == arguments.steps:
             save(folder, network, optimizer, step)
 

@@ -19,7 +19,7 @@ def test_fit_index_search_and_evaluate(run: Run, documents: Path) -> None:
     assert fitted.json["steps"] == 1 + 3  # 19 questions: the code, 48 at a time; then 8 at a time
     codec = glie.Codec.load("my.codec")
     assert codec.encoder is not None
-    assert codec.encoder["name"] == "minilm"
+    assert codec.encoder["name"] == "english"
     assert run("index", "reports", "--to", "x.glie", "--codec", "my.codec").code == 0
     assert glie.Index.open("x.glie").codec.scores
     assert glie.Index.open("x.glie").codec.k == 1

@@ -50,8 +50,8 @@ def test_a_codebook_of_another_encoder(
     monkeypatch.setattr(comparison, "load", lambda name, **_: by_name[name])
     (line,) = Comparison(["one", "two"], both).notes(sets)
     assert line == (
-        "glie-bytes: left out on 2 sets: the codebook that glie ships is for encoder "
-        "'minilm' at D = 128; glie-bytes-adapted fits one for any encoder"
+        "glie-bytes: left out on 2 sets: glie ships codebooks for encoder "
+        "'english' and 'minilm' at D = 128; glie-bytes-adapted fits one for any encoder"
     )
     by_name |= {one.name: one for one in long_sets}
     (line,) = Comparison(["one"], plan([SHIPPED, ADAPTED])).notes(long_sets[:1])

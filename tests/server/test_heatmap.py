@@ -169,4 +169,4 @@ def test_an_encoder_that_does_not_tell(index_path: Path, encoder: Encoder) -> No
     ours = TestClient(create_app(index_path, encoder=Silent()), "http://127.0.0.1")
     assert ours.post("/search", json={"query": "holiday"}).json()["hits"][0]["id"] == "b.pdf#1"
     found = ours.get("/pages/b.pdf%231/heatmap?query=holiday").json()
-    assert found["reason"] == "encoder 'minilm' does not say where its vectors come from"
+    assert found["reason"] == "encoder 'english' does not say where its vectors come from"

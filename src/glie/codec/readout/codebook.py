@@ -38,7 +38,7 @@ ROUNDS = 2  # of moving every codeword to the mean of its residuals
 MAX_CODEWORDS = 1 << 20
 MAX_DIM = 1 << 16
 FORMAT = "glie-codebook-1"
-SHIPPED = ("minilm",)  # encoders whose codebook comes with glie, the embedded one first
+SHIPPED = ("english", "minilm")  # encoders whose codebook comes with glie, the embedded one first
 TENSORS = ("directions", "lengths", "starts")
 # keys in the file, and their names here
 SETTINGS = {

@@ -1,0 +1,142 @@
+"""tools/train_encoder.py: it learns, it goes on where it was stopped, and its parts do as they say."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+TOOLS = Path(__file__).parents[2] / "tools"
+SUBJECTS = ["harbour", "turbine", "library", "invoice", "railway", "orchard", "glacier", "museum"]
+
+
+@pytest.fixture
+def tool(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(TOOLS))
+    import train_encoder
+
+    monkeypatch.setattr(train_encoder, "BATCH", 4)
+    monkeypatch.setattr(train_encoder, "SAVE_EVERY", 2)
+    monkeypatch.setattr(train_encoder, "RATE", 1e-3)
+    return train_encoder
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Path:
+    """Forty questions about eight subjects; passages have numbers and names."""
+    rng = random.Random(0)
+    folder = tmp_path / "pairs"
+    folder.mkdir()
+    with gzip.open(folder / "made.jsonl.gz", "wt", encoding="utf-8") as file:
+        for i in range(40):
+            subject = SUBJECTS[i % len(SUBJECTS)]
+            text = f"The {subject} of Port Ellen number {i} cost {rng.randint(1000, 9999)} pounds."
+            line = {"query": f"what did {subject} {i} cost", "text": text, "source": "made"}
+            file.write(json.dumps(line) + "\n")
+    return folder
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    """A BERT with random weights and a tokenizer of letters, as transformers saves them."""
+    import torch
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+    from transformers import BertConfig, BertModel
+
+    torch.manual_seed(0)
+    letters = [chr(c) for c in range(33, 127) if not chr(c).isupper()]
+    vocabulary = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 101, "[SEP]": 102}
+    for word in [*letters, *(f"##{letter}" for letter in letters)]:
+        at = len(vocabulary)
+        vocabulary[word] = at if at not in (101, 102) else at + 200
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 102), ("[CLS]", 101))
+    folder = tmp_path / "tiny"
+    config = BertConfig(
+        vocab_size=400,
+        hidden_size=144,
+        num_hidden_layers=4,
+        num_attention_heads=2,
+        intermediate_size=64,
+    )
+    BertModel(config).save_pretrained(folder)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def train(tool: ModuleType, pairs: Path, tiny: Path, to: Path, steps: int, stop: int = 0) -> None:
+    """Run the command; with `stop`, end it after so many steps, as if it were killed."""
+    argv = ["train_encoder.py", str(pairs), "--start", str(tiny), "--to", str(to)]
+    argv += ["--steps", str(steps), "--threads", "1"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", argv)
+        if stop:
+            whole = tool.batches
+            patch.setattr(tool, "batches", lambda *given: list(whole(*given))[:stop])
+        tool.main()
+
+
+def test_it_goes_on_where_it_was_stopped(
+    tool: ModuleType, pairs: Path, tiny: Path, tmp_path: Path
+) -> None:
+    train(tool, pairs, tiny, tmp_path / "one", 6)
+    train(tool, pairs, tiny, tmp_path / "two", 6, stop=4)
+    train(tool, pairs, tiny, tmp_path / "two", 6)
+    one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
+    start = load_file(tiny / "model.safetensors")
+    assert one.keys() == two.keys()
+    for name, weights in one.items():
+        np.testing.assert_allclose(two[name], weights, rtol=1e-4, atol=1e-6, err_msg=name)
+    frozen, moved = "encoder.layer.2.output.dense.weight", "encoder.layer.3.output.dense.weight"
+    np.testing.assert_array_equal(one[frozen], start[frozen])
+    assert np.abs(one[moved] - start[moved]).max() > 1e-4
+    assert one["head.weight"].shape == (128, 144)
+
+
+def test_what_is_asked_of_a_page(tool: ModuleType) -> None:
+    window = "Capital expenditure was 1,577 million in 2018, said Inge Thulin."
+    found = {tool.exact(window, random.Random(i)) for i in range(60)}
+    questions = {question for question, _ in found}
+    assert {"1,577", "2018", "Inge Thulin"} <= questions
+    for question, changed in found:
+        if changed is None:
+            assert question in window
+        else:  # another number, in a page of the same length
+            assert len(changed) == len(window)
+            assert 1 <= sum(a != b for a, b in zip(changed, window, strict=True)) <= 2
+    assert tool.exact("no figure and no name", random.Random(0)) is None
+
+
+def test_a_quarter_of_the_vectors(tool: ModuleType) -> None:
+    import torch
+
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(3, 16))
+    page = centres[np.arange(24) % 3] + 0.01 * rng.normal(size=(24, 16))
+    page /= np.linalg.norm(page, axis=1, keepdims=True)
+    few = tool.fewer(torch.from_numpy(page).float()).numpy()
+    assert len(few) <= 6
+    np.testing.assert_allclose(np.linalg.norm(few, axis=1), 1, rtol=1e-5)
+    assert (page @ few.T).max(axis=1).min() > 0.99
+
+
+def test_bm25_counts_rare_words_and_no_question_words(tool: ModuleType) -> None:
+    texts = ["the turbines of the harbour", "how the library opens", "an invoice of the railway"]
+    ranker = tool.BM25(texts, ["how does a turbine work", "how do libraries open", "how much"])
+    scores = (ranker.asked(["how turbine"]) @ ranker.weights.T).toarray()[0]
+    assert scores.argmax() == 0
+    assert ranker.rarity("how") < ranker.rarity("invoices")
+
+
+def test_an_empty_folder(tool: ModuleType, tiny: Path, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"no \*\.jsonl\.gz"):
+        train(tool, tmp_path, tiny, tmp_path / "x", 1)
