@@ -116,6 +116,13 @@ def test_reconstruct(pages: int) -> None:
     shares = np.float32(0.5), np.float32(0.6)
     reconstruct_in_numpy(anchors, used, codewords, *shares, pairs, bounds, at, plain)
     np.testing.assert_allclose(plain, fast, atol=1e-6)
+    for page in range(pages):  # alone, bit for bit the same
+        mine, members = slice(page, page + 1), slice(bounds[page], bounds[page + 1])
+        alone = np.empty((at[page + 1] - at[page], 24), np.float32)
+        places = offsets([len(alone)])
+        own = pairs[members], offsets([int(counts[page])]), places, alone
+        reconstruct_in_numpy(anchors[mine], used[mine], codewords, *shares, *own)
+        np.testing.assert_array_equal(alone, plain[at[page] : at[page + 1]])
 
 
 @pytest.mark.parametrize(
