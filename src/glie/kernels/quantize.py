@@ -167,7 +167,8 @@ def _of_each_byte(bits: int) -> Floats:
     """The odd integers in each of the 256 bytes, (256, 8 / bits)."""
     top = 2**bits - 1
     levels = (np.arange(256, dtype=np.uint8)[:, None] >> _shifts(bits)) & np.uint8(top)
-    return 2 * levels.astype(np.float32) - top
+    odd: Floats = 2 * levels.astype(np.float32) - top
+    return odd
 
 
 def _block(dim: int) -> int:
