@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import importlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -20,9 +21,11 @@ from glie.encoders.torch_model import TorchModel
 
 # numba asks of a compiled function only whether its own file has changed, not those it calls: what
 # is tested is compiled from the sources as they are.
-_sources = sorted((Path(glie.__file__).parent / "kernels").glob("_*.py"))
+_sources = sorted((Path(glie.__file__).parent / "kernels").glob("*.py"))
 _digest = hashlib.sha256(b"".join(path.read_bytes() for path in _sources)).hexdigest()[:16]
 os.environ["NUMBA_CACHE_DIR"] = str(Path(tempfile.gettempdir()) / f"glie-numba-{_digest}")
+# Tests are small work, and are to run the compiled loops; tests/kernels/test_small.py does not.
+importlib.import_module("glie.kernels._compiled")
 
 # Matrices of tests are small: a second thread of torch would mostly wait, and keep a core busy.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -15,7 +15,7 @@ import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,8 @@ from glie.pages import checked_block
 from glie.progress import OnProgress, Progress, ignore
 
 Points = npt.NDArray[np.float64]
-Seed = int | Sequence[int] | np.random.Generator
+if TYPE_CHECKING:  # np.random is loaded when it is used
+    Seed = int | Sequence[int] | np.random.Generator
 
 DISCARDED = 0.1  # share of the largest neighbour ratios that the fit ignores, as in Facco et al.
 FEWEST_VECTORS = 20  # the relative error of an estimate from n vectors is about 1 / sqrt(n)

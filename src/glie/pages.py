@@ -236,7 +236,7 @@ def is_unicode(text: str) -> bool:
 def _converted(source: Any, what: str) -> npt.NDArray[Any]:
     """A numpy array of anything, or an error that names it: each library refuses in its own way
     (ragged lists, tensors that live nowhere, objects)."""
-    if isinstance(source, np.ma.MaskedArray):
+    if hasattr(source, "mask") and isinstance(source, np.ma.MaskedArray):  # np.ma loads slowly
         raise VectorError(f"{what}: a masked array; pass its data and mask to from_padded")
     try:
         return to_numpy(source)

@@ -19,9 +19,10 @@ def main() -> None:
     try:
         if find_spec("typer") is None or find_spec("rich") is None:
             raise MissingExtraError("the command line", "cli")
-        from glie.cli.app import app, current_spelling
+        from glie.cli.app import app_for, current_spelling
 
-        sys.exit(app(current_spelling(sys.argv[1:]), standalone_mode=False))
+        arguments = current_spelling(sys.argv[1:])
+        sys.exit(app_for(arguments)(arguments, standalone_mode=False))
     except GlieError as error:
         fail(str(error), 1)
     except KeyboardInterrupt:

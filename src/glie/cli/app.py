@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Annotated
 
@@ -56,6 +57,18 @@ on_cluster = typer.Typer(
 )
 on_cluster.command("index", help=help_of(cluster.index))(cluster.index)
 app.add_typer(on_cluster, name="cluster", rich_help_panel="Many machines")
+
+
+def app_for(arguments: Sequence[str]) -> typer.Typer:
+    """The application with only the verb that is asked for: typer prepares every verb it has."""
+    names = {verb.__name__.replace("_", "-"): verb for verbs in PANELS.values() for verb in verbs}
+    asked = names.get(arguments[0]) if arguments else None
+    if asked is None:
+        return app
+    one = copy.copy(app)
+    one.registered_commands = [info for info in app.registered_commands if info.callback is asked]
+    one.registered_groups = []
+    return one
 
 
 def current_spelling(arguments: Sequence[str]) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -98,6 +97,8 @@ class Engine(Protocol):
 
 def require(package: str, least: str, extra: str) -> None:
     """Raise unless a package is installed in at least version `least`."""
+    import importlib.metadata  # takes longer than all of this room
+
     try:
         found = importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

@@ -18,8 +18,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import filelock
-
 from glie.codec.codec import Codec
 from glie.codec.config import CodecVersionError
 from glie.codec.store import (
@@ -271,6 +269,8 @@ class Folder:
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
         """Hold the writer's lock. The system releases it when the process dies."""
+        import filelock  # a search needs none
+
         lock = filelock.FileLock(self.path / LOCK, timeout=0)
         try:
             lock.acquire()

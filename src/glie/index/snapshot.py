@@ -173,7 +173,7 @@ class Snapshot:
         """The codes at these positions, at least one, which ascend. Their ids are the positions."""
         parts = []
         numbers = np.searchsorted(self.bounds, positions, side="right") - 1
-        for number in np.unique(numbers):
+        for number in np.flatnonzero(np.bincount(numbers)):
             rows = positions[numbers == number] - self.bounds[number]
             parts.append(self.segments[number].codes.take(rows))
         return StoredCodes.joined(parts).read([str(position) for position in positions])

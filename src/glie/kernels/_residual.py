@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from glie.kernels import residual
 from glie.kernels._compiled import _compile
 
 LANES = 4  # rows scored together: each codeword is loaded once for four rows
@@ -129,13 +130,7 @@ def removal_order(similarity, permanent):
     return order
 
 
-@_compile
-def low_bits(members, universe):
-    """The parameter of the Rice code: the largest b with 2^b <= 0.69 universe / members."""
-    bits = 0
-    while 100 * members << (bits + 1) <= 69 * universe:
-        bits += 1
-    return bits
+low_bits = _compile(residual.low_bits)
 
 
 @_compile

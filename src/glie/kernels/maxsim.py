@@ -14,15 +14,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from glie.kernels.quantize import BFLOAT16, BITS, Packed, scan_order
+from glie.kernels.quantize import BFLOAT16, BITS, Packed, odd_integers, rotate, scan_order
+from glie.kernels.small import in_numpy
 
 Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 # Query tokens scored in one pass over the pages: 256 x 128 floats stay in a core's L2 cache.
 TOKENS_PER_PASS = 256
 LANES = 8  # the compiled loop scores one, two or three times this many tokens together ...
 COST = {3: 3.0, 2: 2.2, 1: 1.6}  # ... with this relative cost
+NUMBERS_PER_BLOCK = 1 << 17  # in numpy: stored numbers, or products, at a time; 1 MB of each
+GRID = 26  # bits of a number in numpy: products of two fit into the 53 bits of a float64
 
 
 def maxsim(
@@ -33,6 +37,8 @@ def maxsim(
     ends: Ints,
 ) -> Floats:
     """Scores (Q, P) in float32. `vectors` are (T, D) floats, or T packed rows."""
+    if in_numpy(products_of(tokens, starts, ends)):
+        return maxsim_in_numpy(tokens, token_offsets, vectors, starts, ends)
     from glie.kernels import _compiled
 
     scan = _scan(tokens, vectors)
@@ -70,6 +76,64 @@ def in_passes(
         work = rows * max(int(offsets[-1] - offsets[0]), LANES) / max(len(starts), 1)
         chunk = max(1, int(500_000 / work))
         over_ranges(some(slice(first, last), offsets), len(starts), chunk=chunk)
+
+
+def products_of(tokens: Floats, starts: Ints, ends: Ints) -> int:
+    """How many numbers `maxsim` multiplies."""
+    return int((ends - starts).sum()) * tokens.size
+
+
+def maxsim_in_numpy(
+    tokens: Floats,
+    token_offsets: Ints,
+    vectors: Floats | Packed,
+    starts: Ints,
+    ends: Ints,
+) -> Floats:
+    """`maxsim` without compiled loops, for small work.
+
+    A matrix product may add up in any order, which depends on the shape of the matrices. Here every
+    sum is exact, so that a page's score depends on that page alone.
+    """
+    scores = np.full((len(token_offsets) - 1, len(starts)), -np.inf, np.float32)
+    if isinstance(vectors, Packed) and vectors.dtype in BITS:
+        tokens = rotate(tokens)
+    whole, units = _on_grid(tokens)
+    lengths = ends - starts
+    filled = np.flatnonzero(lengths > 0)
+    behind = np.cumsum(lengths[filled])  # rows up to the end of each page
+    step = max(1, NUMBERS_PER_BLOCK // max(*tokens.shape, 1))
+    blocks = np.searchsorted(behind, np.arange(step, behind[-1] if len(behind) else 0, step))
+    for pages in np.split(filled, blocks):
+        if not len(pages):
+            continue
+        firsts = np.cumsum(lengths[pages]) - lengths[pages]
+        rows = np.arange(lengths[pages].sum()) + np.repeat(starts[pages] - firsts, lengths[pages])
+        stored, scales = _exact_rows(vectors, rows)
+        products = ((whole @ stored.T) * (units * scales.T)).astype(np.float32)
+        best = np.maximum.reduceat(products, firsts, axis=1)
+        for q, (first, last) in enumerate(pairwise(token_offsets)):
+            scores[q, pages] = best[first:last].sum(axis=0, dtype=np.float64)
+    return scores
+
+
+def _exact_rows(vectors: Floats | Packed, rows: Ints) -> tuple[Doubles, Doubles]:
+    """Some rows as integers (n, D), and what to multiply them by (n, 1)."""
+    if not isinstance(vectors, Packed):
+        return _on_grid(vectors[rows])
+    some = vectors.take(rows)
+    if vectors.dtype == BFLOAT16:
+        return _on_grid(some.vectors())
+    odd = odd_integers(*some).astype(np.float64)
+    return odd, 1 / np.linalg.norm(odd, axis=1, keepdims=True)
+
+
+def _on_grid(vectors: Floats) -> tuple[Doubles, Doubles]:
+    """Vectors (n, D) as integers, and their units (n, 1). The length in units is at most 2^GRID, so
+    an inner product, and any part of its sum, is at most 2^(2 GRID)."""
+    _, exponents = np.frexp(np.linalg.norm(vectors, axis=1, keepdims=True))
+    units = np.ldexp(1.0, exponents - GRID)
+    return np.rint(vectors / units), units
 
 
 def maxsim_reference(

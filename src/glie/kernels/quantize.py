@@ -77,12 +77,15 @@ def unpack(packed: Bytes, dtype: str, dim: int) -> Floats:
     if dtype == BFLOAT16:
         halves = np.ascontiguousarray(packed).view("<u2")
         return (halves.astype(np.uint32) << 16).view(np.float32)
-    bits_each = BITS[dtype]
-    top = 2**bits_each - 1
-    levels = (packed[..., None] >> _shifts(bits_each)) & np.uint8(top)
-    *shape, size, each = levels.shape
-    odd = 2 * levels.reshape(*shape, size * each)[..., :dim].astype(np.float32) - top
+    odd = odd_integers(packed, dtype, dim)
     return unrotate(odd / _length(odd))
+
+
+def odd_integers(packed: Bytes, dtype: str, dim: int) -> Floats:
+    """The odd integers (..., D) in rows of bytes (..., B): the stored directions, rotated."""
+    numbers = np.take(_of_each_byte(BITS[dtype]), packed, axis=0)
+    *shape, size, each = numbers.shape
+    return np.asarray(numbers.reshape(*shape, size * each)[..., :dim])
 
 
 def rotate(vectors: Floats) -> Floats:
@@ -157,6 +160,15 @@ def _in_blocks(numbers: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
 def _shifts(bits: int) -> Bytes:
     """The first bit of each number in a byte, the first number lowest."""
     return np.arange(0, 8, bits, dtype=np.uint8)
+
+
+@functools.cache
+def _of_each_byte(bits: int) -> Floats:
+    """The odd integers in each of the 256 bytes, (256, 8 / bits)."""
+    top = 2**bits - 1
+    levels = (np.arange(256, dtype=np.uint8)[:, None] >> _shifts(bits)) & np.uint8(top)
+    odd: Floats = 2 * levels.astype(np.float32) - top
+    return odd
 
 
 def _block(dim: int) -> int:

@@ -11,12 +11,17 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from glie.kernels.small import in_numpy
+
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
 PROBES = 4  # lists searched for a row's codeword: 8 lower the error by 1%, 2 raise it by 3%
 FIRST_LAYER = 32
+PRODUCTS_PER_MEMBER = 3000  # the time to unpack one member in Python, in products of numpy
+PRODUCTS_PER_NUMBER = 20  # ... and that to reconstruct one number
+PAIRS_PER_BLOCK = 512  # in numpy: 256 KB at D = 128
 
 
 def nearest_codewords(x: Floats, centroids: Floats, starts: Ints, codewords: Floats) -> Ints:
@@ -87,14 +92,20 @@ def layers(count: int) -> Iterator[tuple[int, int]]:
         first, last = last, 2 * last
 
 
+def low_bits(members: int, universe: int) -> int:
+    """The parameter of the Rice code: the largest b with 2^b <= 0.69 universe / members."""
+    bits = 0
+    while 100 * members << (bits + 1) <= 69 * universe:
+        bits += 1
+    return bits
+
+
 @functools.cache
 def most_bytes(count: int, universe: int) -> int:
     """The most bytes that pack_set returns."""
-    from glie.kernels import _residual
-
     bits = 0
     for first, last in layers(count):
-        low = _residual.low_bits(last - first, universe)
+        low = low_bits(last - first, universe)
         bits += (last - first) * (low + 1) + (universe >> low)
     return -(-bits // 8)
 
@@ -125,12 +136,37 @@ def unpack_sets(
 ) -> tuple[Ints, Ints, Ints]:
     """unpack_set for many pages, page p in bytes starts[p]..ends[p]: all numbers end to end, the
     bounds of each page, and the bytes each took (-1 where they are not a set)."""
-    from glie.kernels import _residual
-
     bounds = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     pairs, taken = np.empty(bounds[-1], np.int64), np.empty(len(starts), np.int64)
+    if in_numpy(PRODUCTS_PER_MEMBER * len(pairs)):
+        for page, (start, end) in enumerate(zip(starts, ends, strict=True)):
+            mine = pairs[bounds[page] : bounds[page + 1]]
+            taken[page] = read_set_in_python(data[start:end], int(universes[page]), mine)
+        return pairs, bounds, taken
+    from glie.kernels import _residual
+
     _residual.read_sets(data, starts, ends, FIRST_LAYER, universes, bounds, pairs, taken)
     return pairs, bounds, taken
+
+
+def read_set_in_python(data: Bytes, universe: int, members: Ints) -> int:
+    """Fill `members` with the set that pack_set packed; returns how many bytes it took, or -1."""
+    ahead, left = int.from_bytes(data.tobytes(), "little"), 8 * len(data)  # bits, the next lowest
+    for first, last in layers(len(members)):
+        low = low_bits(last - first, universe)
+        previous = -1
+        for i in range(first, last):
+            zeros = (ahead & -ahead).bit_length() - 1  # -1 where no bit is set
+            left -= zeros + 1 + low
+            if zeros < 0 or left < 0:
+                return -1
+            ahead >>= zeros + 1
+            previous += 1 + (zeros << low | ahead & ((1 << low) - 1))
+            ahead >>= low
+            if previous >= universe:
+                return -1
+            members[i] = previous
+    return len(data) - left // 8
 
 
 def reconstruct(
@@ -144,12 +180,14 @@ def reconstruct(
     """The used anchors of every page, then the unit vector of each of its pairs: all rows, and the
     offsets of each page. Pair slot * K + codeword stands for shares[0] * anchor + shares[1] *
     codeword."""
-    from glie.kernels import _residual
-    from glie.kernels.parallel import over_ranges
-
     offsets = np.concatenate([[0], np.cumsum(used + np.diff(bounds))]).astype(np.int64)
     out = np.empty((offsets[-1], codewords.shape[1]), np.float32)
     both = np.float32(shares[0]), np.float32(shares[1])
+    if in_numpy(PRODUCTS_PER_NUMBER * out.size):
+        reconstruct_in_numpy(anchors, used, codewords, *both, pairs, bounds, offsets, out)
+        return out, offsets
+    from glie.kernels import _residual
+    from glie.kernels.parallel import over_ranges
 
     def run(first: int, last: int) -> None:
         _residual.reconstruct_range(
@@ -158,6 +196,31 @@ def reconstruct(
 
     over_ranges(run, len(used), chunk=32)
     return out, offsets
+
+
+def reconstruct_in_numpy(
+    anchors: Floats,
+    used: Ints,
+    codewords: Floats,
+    anchor_share: np.float32,
+    codeword_share: np.float32,
+    pairs: Ints,
+    bounds: Ints,
+    offsets: Ints,
+    out: Floats,
+) -> None:
+    """Fill `out` with the rows of `reconstruct`; page p begins at row offsets[p]."""
+    page, slot = np.nonzero(np.arange(anchors.shape[1]) < used[:, None])
+    out[offsets[page] + slot] = anchors[page, slot]
+    page = np.repeat(np.arange(len(used)), np.diff(bounds))
+    rows = np.arange(len(pairs)) + (offsets[:-1] + used - bounds[:-1])[page]
+    slot, codeword = np.divmod(pairs, len(codewords))
+    for first in range(0, len(pairs), PAIRS_PER_BLOCK):
+        some = slice(first, first + PAIRS_PER_BLOCK)
+        made = anchor_share * anchors[page[some], slot[some]]
+        made += codeword_share * codewords[codeword[some]]
+        lengths = np.sqrt((made * made).sum(axis=1, keepdims=True))
+        out[rows[some]] = made / np.maximum(lengths, np.float32(1e-6))
 
 
 def most_needed(similarity: Floats, permanent: int) -> Ints:

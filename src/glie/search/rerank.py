@@ -36,14 +36,15 @@ def rerank(
     listed = [positions[:shortlist] for positions in found.positions]
     scores = [found_scores.copy() for found_scores in found.scores]
     # a page on several shortlists is reconstructed once
-    wanted = np.unique(np.concatenate([np.empty(0, np.int64), *listed]))
+    ascending = np.sort(np.concatenate([np.empty(0, np.int64), *listed]))
+    wanted = ascending[np.diff(ascending, prepend=-1) > 0]
     residual_bytes = cached = 0
     for at in range(0, len(wanted), PAGES_PER_STEP):
         some = wanted[at : at + PAGES_PER_STEP]
         codes = codes_at(some)
         residual_bytes += 0 if codes.residual is None else codes.residual.data.nbytes
         steps = codes.counts.sum(axis=1, dtype=np.int64).cumsum() // VECTORS_PER_STEP
-        for step in np.unique(steps):
+        for step in np.flatnonzero(np.bincount(steps)):
             mine = np.flatnonzero(steps == step)
             pages, known = cache.pages(codes.take(mine))
             cached += known

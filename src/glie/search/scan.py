@@ -24,8 +24,9 @@ from glie.candidates.ivf import (
 from glie.codec.codes import used_rows
 from glie.kernels import pq
 from glie.kernels.coarse import MOST_NUMBERS, coarse_maxsim
-from glie.kernels.maxsim import maxsim
+from glie.kernels.maxsim import maxsim, products_of
 from glie.kernels.quantize import BFLOAT16, BITS, Packed
+from glie.kernels.small import is_small
 from glie.kernels.top_k import top_k
 from glie.pages import Queries
 from glie.search.results import Cost, Ranking
@@ -58,6 +59,8 @@ class CandidateBlock(NamedTuple):
 @functools.cache
 def warm_up() -> None:
     """Load the compiled loops, so that the seconds of a search do not include it."""
+    import glie.kernels._compiled  # noqa: F401  (now nothing is small)
+
     token, one = np.ones((1, 1), np.float32), np.array([0, 1])
     for dtype in (BFLOAT16, "int8"):  # one loop for all types of a few bits
         stored = Packed.of(token, dtype)
@@ -68,13 +71,15 @@ def warm_up() -> None:
 
 def scan(queries: Queries, blocks: Iterable[CodeBlock], top: int) -> Ranking:
     """The `top` best pages of each query. Equal scores keep the order of insertion."""
-    warm_up()
+    blocks = list(blocks) if len(queries) else []
+    if not is_small(sum(_products(queries, block) for block in blocks)):
+        warm_up()
     began = time.perf_counter()
     best_positions = [np.empty(0, np.int64) for _ in queries.ids]
     best_scores = [np.empty(0, np.float32) for _ in queries.ids]
     pages = bytes_read = 0
     step = max(1, SCORES_PER_BLOCK // max(len(queries), 1))
-    for block in blocks if len(queries) else ():
+    for block in blocks:
         _, k, row_bytes = block.vectors.rows.shape
         flat = block.vectors._replace(rows=block.vectors.rows.reshape(-1, row_bytes))
         for at in range(0, len(block.rows), step):
@@ -93,13 +98,19 @@ def scan(queries: Queries, blocks: Iterable[CodeBlock], top: int) -> Ranking:
     return Ranking(best_positions, best_scores, cost)
 
 
+def _products(queries: Queries, block: CodeBlock) -> int:
+    """The most numbers that are multiplied to score a block."""
+    return len(block.rows) * int(block.vectors.rows.shape[1]) * queries.vectors.size
+
+
 def _contenders(
     queries: Queries, vectors: Packed, starts: Ints, ends: Ints, floors: list[float], top: int
 ) -> Iterator[tuple[Ints, Floats]]:
     """Row numbers and scores of the pages that can be among the `top` best of each query: at least
     all whose score reaches the query's floor, perhaps more."""
     coarsely = vectors.dtype in BITS and vectors.dim <= MOST_NUMBERS
-    if not coarsely or len(starts) < FEW_PAGES + 4 * top:
+    few = len(starts) < FEW_PAGES + 4 * top or is_small(products_of(queries.vectors, starts, ends))
+    if few or not coarsely:
         everything = np.arange(len(starts))
         for scores in maxsim(queries.vectors, queries.offsets, vectors, starts, ends):
             yield everything, scores

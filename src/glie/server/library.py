@@ -34,6 +34,7 @@ from glie.identity import check_encoder
 from glie.index.folder import DOCUMENTS
 from glie.index.index import Index
 from glie.retriever import Retriever
+from glie.search.scan import warm_up as load_loops
 from glie.server.heatmap import Places, WordHeat, heat, patch_places, span_places, word_places
 
 SECONDS_BETWEEN_REFRESHES = 1.0  # that show what other processes have written
@@ -162,6 +163,7 @@ class Library:
                 return
             vectors = np.eye(1, index.dim, dtype=np.float32)
         if len(index):
+            load_loops()  # a server answers many questions
             index.search([vectors], top=1)
 
     def question(self, text: str) -> Floats:

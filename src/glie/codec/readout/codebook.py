@@ -74,8 +74,12 @@ class Codebook:
     @functools.cached_property
     def codewords(self) -> Floats:
         """All codewords, (K, D)."""
-        lengths = self.lengths[:, None].astype(np.float32)
-        return np.multiply(unpack(self.directions, CODEWORD_TYPE, self.dim), lengths)
+        return self.some(slice(None))
+
+    def some(self, which: Ints | slice) -> Floats:
+        """Some of the codewords, (n, D)."""
+        lengths = self.lengths[which, None].astype(np.float32)
+        return np.multiply(unpack(self.directions[which], CODEWORD_TYPE, self.dim), lengths)
 
     @functools.cached_property
     def centroids(self) -> Floats:

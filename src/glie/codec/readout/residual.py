@@ -24,6 +24,7 @@ from glie.codec.readout.pairs import most_residual_bytes, read_pairs, residual_b
 from glie.errors import InputError
 from glie.identity import EncoderId
 from glie.kernels.residual import layers, most_needed, reconstruct
+from glie.kernels.small import is_small
 from glie.pages import Pages
 from glie.wording import listing
 
@@ -161,8 +162,19 @@ def reconstructed(codes: Codes, book: Codebook) -> Pages:
     """The vectors that a page is scored by: its anchors, then the vectors of its pairs."""
     used = np.count_nonzero(codes.counts, axis=1)
     pairs, bounds = read_pairs(codes, len(book))
-    vectors, offsets = reconstruct(codes.vectors, used, book.codewords, book.shares, pairs, bounds)
+    codewords, pairs = _codewords_of(pairs, book)
+    vectors, offsets = reconstruct(codes.vectors, used, codewords, book.shares, pairs, bounds)
     return Pages.packed(vectors, offsets, codes.ids)
+
+
+def _codewords_of(pairs: Ints, book: Codebook) -> tuple[Floats, Ints]:
+    """The codewords for these pairs, and the pairs numbered by them. For small work only those that
+    are named: unpacking a large codebook takes longer."""
+    if not is_small(len(pairs) * book.dim):
+        return book.codewords, pairs
+    slots, codewords = np.divmod(pairs, len(book))
+    named, places = np.unique(codewords, return_inverse=True)
+    return book.some(named), slots * len(named) + places
 
 
 def _need(codes: Codes, stored: Pages) -> Floats:
