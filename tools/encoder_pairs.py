@@ -98,7 +98,7 @@ class BM25:
 def _rarity(counts: sparse.csr_array) -> Floats:
     """BM25's logarithm of how few texts have a word."""
     total, having = counts.shape[0], np.bincount(counts.indices, minlength=counts.shape[1])
-    return np.log(1 + (total - having + 0.5) / (having + 0.5)).astype(np.float32)
+    return np.asarray(np.log(1 + (total - having + 0.5) / (having + 0.5)), np.float32)
 
 
 def read_pairs(folder: Path) -> list[tuple[str, str, str]]:
@@ -141,7 +141,8 @@ def material(folder: Path, tokenizer: Any) -> Material:
     questions = [question for question, _, _ in given]
     ranker = BM25(windows, questions)
     asked = ranker.asked(questions)
-    pairs, used = [], {}
+    pairs: list[Pair] = []
+    used: dict[int, int] = {}  # windows, and their new numbers
     for row, (question, text, source) in enumerate(given):
         mine = of_passage[number[text]]
         scores = (ranker.weights[mine] @ asked[[row]].T).toarray().ravel()

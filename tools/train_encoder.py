@@ -585,7 +585,7 @@ def main() -> None:
         batch = [example(pair, data, ranker, rng) for pair in pairs]
         loss, parts = loss_of(network, batch, data, negatives, teacher, rng)
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
         optimizer.step()
         recent.append(parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib
 import json
 import random
 import sys
@@ -20,8 +21,7 @@ SUBJECTS = ["harbour", "turbine", "library", "invoice", "railway", "orchard", "g
 @pytest.fixture
 def tool(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(TOOLS))
-    import train_encoder
-
+    train_encoder = importlib.import_module("train_encoder")
     monkeypatch.setattr(train_encoder, "BATCH", 4)
     monkeypatch.setattr(train_encoder, "SAVE_EVERY", 2)
     monkeypatch.setattr(train_encoder, "RATE", 1e-3)

