@@ -113,9 +113,9 @@ lock: venv
 licences: venv
 	@$(BIN)/python tools/licences.py
 
-# The shipped codec: make codec SETS="slidevqa infovqa cranfield"
+# The shipped codec: make codec SETS=PAIRS, made by tools/encoder_pairs.py
 codec: venv
-	OMP_NUM_THREADS=1 $(BIN)/glie fit $(SETS) --k 2,4,8,16,32,64 --epochs 3 --to src/glie/codec/shipped/minilm
+	OMP_NUM_THREADS=1 $(BIN)/glie fit $(SETS) --k 2,4,8,16,32,64 --epochs 3 --to src/glie/codec/shipped/english
 
 # The pictures of docs/serve.md (needs Chromium; run `make run` first)
 screenshot: venv

@@ -1,12 +1,12 @@
 """Fit the codebook that glie ships for an encoder.
 
-    python tools/fit_codebook.py wordnet filings:850 --to codebook.safetensors
+    python tools/fit_codebook.py PAIRS:6500 --to src/glie/codec/shipped/english/codebook.safetensors
 
 Each corpus is a folder with corpus.jsonl; only its pages are used, never its questions. A number
 takes a random sample of so many pages. A codebook works best for vectors like those it was fitted
-on, and a corpus of one kind covers few; so the shipped codebook (src/glie/codec/shipped/minilm) is
-fitted on a dictionary (tools/glosses.py) and on annual reports, and on none of the sets that it is
-measured on.
+on, and a corpus of one kind covers few; so the shipped one is fitted on the passages of all sources
+that the encoder was trained on (tools/encoder_pairs.py), and on none of the sets that it is measured
+on. That of `minilm` was fitted on a dictionary (tools/glosses.py) and on annual reports.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 
 The first form is for a model in a folder or on the Hugging Face Hub. Wherever glie takes an
 encoder, `--encoder FOLDER@gte-128.safetensors` then gives its reduced vectors. The second form
-makes the matrix of the embedded encoder.
+makes the matrix of `minilm`.
 
 A DATASET is a folder with corpus.jsonl; only its pages are used, never its questions. The matrix is
 V L^-p: the top principal directions V of the page tokens (second moments, every set with the same
