@@ -56,7 +56,7 @@ def test_the_document(
     make_pdf(Path("reports/a.pdf"), ["Capital expenditure in 2018", "Rotor blades"])
     make_pdf(Path("notes/b.pdf"), ["Holiday allowance is 25 days"])
     commands = [line for block in blocks("console") for line in block.splitlines()]
-    assert len(commands) == 7
+    assert len(commands) == 8
     for command in commands:
         program, *arguments = shlex.split(command)
         if program == "mv":

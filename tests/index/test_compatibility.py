@@ -76,7 +76,10 @@ def test_every_version_is_kept() -> None:
 
 def test_shipped_codebooks_stay() -> None:
     """Indexes name one by its digest alone. Another may join them, and never replace one."""
-    assert [book.digest for book in Codebook.all_shipped()] == ["1c87eb80a247157d", "88068ca6018ff2d3"]
+    assert [book.digest for book in Codebook.all_shipped()] == [
+        "1c87eb80a247157d",
+        "88068ca6018ff2d3",
+    ]
 
 
 @pytest.mark.parametrize(

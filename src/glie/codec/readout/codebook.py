@@ -154,9 +154,7 @@ class Codebook:
     def shipped(cls, encoder: str = SHIPPED[0]) -> Codebook:
         """The codebook that comes with glie for an encoder, by default for the embedded one."""
         place = resources.files("glie.codec").joinpath("shipped", encoder, "codebook.safetensors")
-        return cls.from_bytes(
-            place.read_bytes(), f"the codebook shipped for {encoder}"
-        )
+        return cls.from_bytes(place.read_bytes(), f"the codebook shipped for {encoder}")
 
     @classmethod
     def all_shipped(cls) -> Iterator[Codebook]:

@@ -26,7 +26,6 @@ from glie.identity import EncoderId
 from glie.kernels.residual import layers, most_needed, reconstruct
 from glie.kernels.small import is_small
 from glie.pages import Pages
-from glie.wording import listing
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -121,7 +120,7 @@ class Residual:
             if named not in found:
                 raise CodecVersionError(
                     f"it needs the codebook {named}, and this version of glie comes with "
-                    f"{listing(list(found))}; index the documents again, or use the version that "
+                    f"{' and '.join(found)}; index the documents again, or use the version that "
                     "wrote it"
                 )
             book = found[named]
