@@ -4,8 +4,8 @@
 
 Each corpus is a folder with corpus.jsonl; only its pages are used, never its questions. A number
 takes a random sample of so many pages. A codebook works best for vectors like those it was fitted
-on, and a corpus of one kind covers few; so the shipped one is fitted on passages of all sources that
-the encoder was trained on (tools/encoder_pairs.py), and on none of the sets that it is measured on.
+on, and a corpus of one kind covers few; so the shipped one is fitted on passages of all sources
+of its encoder (tools/encoder_pairs.py), and on none of the sets that it is measured on.
 That of `minilm` was fitted on a dictionary (tools/glosses.py) and on annual reports.
 """
 

@@ -9,6 +9,8 @@ from typing import Any, Protocol, overload
 
 from glie.errors import EncoderError, GlieError, InputError
 
+# encoders whose questions use one dimension more than their pages: encoders/heads.py
+WEIGHTED = frozenset({"english"})
 DIGEST = re.compile(r"[0-9a-f]{16}")  # a revision that starts like this is a digest of the weights
 
 
@@ -37,6 +39,11 @@ class EncoderId(Mapping[str, str | None]):
 
     name: str
     revision: str | None = None
+
+    @property
+    def weighted(self) -> bool:
+        """Whether the last dimension of its vectors serves questions alone."""
+        return self.name in WEIGHTED
 
     @overload
     @classmethod

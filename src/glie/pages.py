@@ -194,6 +194,13 @@ class Queries(VectorSets):
             queries = [queries]
         return cls(queries, normalize=normalize)
 
+    def without_last(self) -> Queries:
+        """The same with 0 in the last dimension. Where pages have 0 there, this changes no score;
+        where they are stored in a few bits, it leaves out the rounding error of that dimension."""
+        vectors = self.vectors.copy()
+        vectors[:, -1] = 0
+        return self.packed(vectors, self.offsets, self.ids)
+
 
 def _checked_ids(ids: Sequence[str] | None, count: int, kind: str) -> list[str]:
     if ids is None:

@@ -214,7 +214,10 @@ class Collection:
         options = SearchOptions(top, **keywords)
         if prefetch is not None:
             check_number("prefetch", prefetch, 1)
-        checked = checked_queries(queries, self.dim, self.path, normalize=options.normalize)
+        weighted = self.encoder is not None and self.encoder.weighted
+        checked = checked_queries(
+            queries, self.dim, self.path, normalize=options.normalize, weighted=weighted
+        )
         ids = None if options.ids is None else list(options.ids)
         if ids:
             self._check_ids(ids)

@@ -328,7 +328,10 @@ class Index:
         """
         options = SearchOptions(top, shortlist, ids, where, normalize, exact)
         state = self._state
-        checked = checked_queries(queries, state.manifest.dim, self.path, normalize=normalize)
+        weighted = self.encoder is not None and self.encoder.weighted
+        checked = checked_queries(
+            queries, state.manifest.dim, self.path, normalize=normalize, weighted=weighted
+        )
         shortlist = self.codec.shortlist if options.shortlist is None else options.shortlist
         ranking = two_stage(state.select(options, self.codec), checked, options.top, shortlist)
         return hits_of(ranking, state.record)

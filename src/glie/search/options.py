@@ -55,16 +55,22 @@ def check_number(name: str, number: object, least: int) -> None:
 
 
 def checked_queries(
-    queries: Any, dim: int | None, place: object, *, normalize: bool = False
+    queries: Any,
+    dim: int | None,
+    place: object,
+    *,
+    normalize: bool = False,
+    weighted: bool = False,
 ) -> Queries:
-    """Queries for vectors of `dim` numbers, which are stored at `place`."""
+    """Queries for vectors of `dim` numbers, which are stored at `place`. `weighted`: their last
+    dimension serves questions alone."""
     if dim is not None:  # first: vectors of another encoder may also have other norms
         for found in _dims(queries):
             _check_dim(found, dim, place)
     checked = Queries.of(queries, normalize=normalize)
     if len(checked) and dim is not None:
         _check_dim(checked.dim, dim, place)
-    return checked
+    return checked.without_last() if weighted and len(checked) else checked
 
 
 def _dims(queries: Any) -> list[int]:
