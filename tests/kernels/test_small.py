@@ -59,7 +59,7 @@ def test_maxsim_ranks_alike(dtype: str | None) -> None:
 @pytest.mark.parametrize("dtype", [None, *DTYPES])
 def test_maxsim_of_vectors_of_any_length(dtype: str | None) -> None:
     q, p = offsets([5]), offsets([3, 1, 4])
-    tokens = vectors([5], 24, 0) * np.float32([[1e-3], [0], [1], [7], [1e4]])
+    tokens = vectors([5], 24, 0) * np.array([[1e-3], [0], [1], [7], [1e4]], np.float32)
     rows = vectors([8], 24, 1) * np.float32(300)
     held = rows if dtype is None else Packed.of(rows, dtype)
     case = tokens, q, held, p[:-1], p[1:]
@@ -120,8 +120,10 @@ def test_reconstruct(pages: int) -> None:
         mine, members = slice(page, page + 1), slice(bounds[page], bounds[page + 1])
         alone = np.empty((at[page + 1] - at[page], 24), np.float32)
         places = offsets([len(alone)])
-        own = pairs[members], offsets([int(counts[page])]), places, alone
-        reconstruct_in_numpy(anchors[mine], used[mine], codewords, *shares, *own)
+        own = offsets([int(counts[page])])
+        reconstruct_in_numpy(
+            anchors[mine], used[mine], codewords, *shares, pairs[members], own, places, alone
+        )
         np.testing.assert_array_equal(alone, plain[at[page] : at[page + 1]])
 
 
