@@ -33,6 +33,7 @@ from glie.errors import EncoderError, GlieError, IdError
 from glie.identity import check_encoder
 from glie.index.folder import DOCUMENTS
 from glie.index.index import Index
+from glie.pages import Queries
 from glie.retriever import Retriever
 from glie.search.scan import warm_up as load_loops
 from glie.server.heatmap import Places, WordHeat, heat, patch_places, span_places, word_places
@@ -302,6 +303,8 @@ class Library:
             stored = self.stored(index, page_id)
             page = stored[(page @ stored.T).argmax(axis=1)]
         asked = self.question(question)
+        if index.encoder is not None and index.encoder.weighted:  # as in a search
+            asked = Queries([asked]).without_last().vectors
         spans = self.encoder.spans(question) if hasattr(self.encoder, "spans") else []
         return found.places, heat(question, spans, asked, page, found.places, stored)
 
