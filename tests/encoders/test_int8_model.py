@@ -262,7 +262,7 @@ def test_missing_packages(exported: Path, package: str, monkeypatch: pytest.Monk
 def test_an_onnxruntime_that_cannot_run_it(
     exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("glie.encoders.int8_model._check", lambda *_: None)
+    monkeypatch.setattr("glie.encoders.int8_model.check_files", lambda *_: None)
     folder = shutil.copytree(exported, tmp_path / "x")
     graph = (folder / "model.onnx").read_bytes()
     (folder / "model.onnx").write_bytes(graph.replace(b"BiasGelu", b"NewsGelu"))

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -71,8 +72,8 @@ class Int8Model(FastTokenizer):
 
     def __init__(self, folder: Path, remedy: str) -> None:
         check_installed("the embedded encoder", "encoder")
-        config = _read_config(folder / CONFIG, remedy)
-        _check(folder, config.digests, remedy)
+        config = read_config(folder, KEY, (GRAPH, WEIGHTS, TOKENIZER), remedy)
+        check_files(folder, config.digests, remedy)
         super().__init__(folder / TOKENIZER)
         self.positions, self._dim = config.positions, config.dim
         self.revision = hashlib.sha256("".join(config.digests.values()).encode()).hexdigest()
@@ -97,19 +98,23 @@ class Int8Model(FastTokenizer):
         return found
 
 
-class _Config(NamedTuple):
+class Config(NamedTuple):
     dim: int
     positions: int
     digests: dict[str, str]  # the SHA-256 of each file
+    lower: int  # layers of another model, below: multilingual.py
 
 
-def _read_config(path: Path, remedy: str) -> _Config:
+def read_config(folder: Path, key: str, files: Sequence[str], remedy: str) -> Config:
+    """The configuration of a folder: of the format `key`, with these files."""
+    path = folder / CONFIG
     try:
         config = json.loads(path.read_bytes())
-        version = int(config[KEY])
+        version = int(config[key])
         if version <= FORMAT:
-            digests = {name: str(config["sha256"][name]) for name in (GRAPH, WEIGHTS, TOKENIZER)}
-            return _Config(int(config["dim"]), int(config["positions"]), digests)
+            digests = {name: str(config["sha256"][name]) for name in files}
+            sizes = int(config["dim"]), int(config["positions"])
+            return Config(*sizes, digests, int(config.get("lower", 0)))
     except OSError as error:
         raise EncoderError(f"{path}: cannot be read: {error.strerror}; {remedy}") from None
     except Exception as error:  # no JSON, or JSON of something else
@@ -120,7 +125,7 @@ def _read_config(path: Path, remedy: str) -> _Config:
     )
 
 
-def _check(folder: Path, digests: dict[str, str], remedy: str) -> None:
+def check_files(folder: Path, digests: dict[str, str], remedy: str) -> None:
     """Raise unless all files are as they were written."""
     for name, expected in digests.items():
         file = folder / name

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from glie.encoders.text import framing
 from glie.errors import EncoderError, MissingExtraError
@@ -14,13 +18,13 @@ SILENT = 4  # onnxruntime's log level: failures are raised, so they need not be 
 
 
 class FastTokenizer:
-    """A tokenizer.json, read by `tokenizers`."""
+    """A tokenizer.json, read by `tokenizers`; or what `load` makes of another file."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, load: Callable[[], Any] | None = None) -> None:
         from tokenizers import Tokenizer
 
         try:
-            self._tokenizer = Tokenizer.from_file(str(path))
+            self._tokenizer = load() if load else Tokenizer.from_file(str(path))
             # no truncation or padding: the file may ask for 128 tokens
             self._tokenizer.no_truncation()
             self._tokenizer.no_padding()
@@ -47,8 +51,15 @@ def check_installed(what: str, extra: str) -> None:
         raise MissingExtraError(what, extra) from None
 
 
-def session_of(path: Path, *, threads: int, optimise: bool = True) -> Any:
-    """A session of an .onnx file on the CPU, with this many threads."""
+def session_of(
+    path: Path,
+    *,
+    threads: int,
+    optimise: bool = True,
+    weights: Mapping[str, npt.NDArray[Any]] | None = None,
+) -> Any:
+    """A session of an .onnx file on the CPU, with this many threads. `weights` are tensors that the
+    file names and has not."""
     import onnxruntime
 
     onnxruntime.set_default_logger_severity(SILENT)
@@ -61,7 +72,11 @@ def session_of(path: Path, *, threads: int, optimise: bool = True) -> Any:
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if not optimise:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    given = {name: np.ascontiguousarray(array) for name, array in (weights or {}).items()}
     try:
+        tensors = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in given.values()]
+        if tensors:
+            options.add_external_initializers(list(given), tensors)
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:
         raise unusable(path, "an ONNX model", error) from None
