@@ -176,6 +176,7 @@ for part in (
     lambda: read_document(FoundDocument("a.pdf", folder / "a.pdf")),
     lambda: read_document(FoundDocument("a.png", folder / "a.png")),
     lambda: load_encoder(),
+    lambda: load_encoder("multilingual"),
     lambda: load_encoder("minilm"),
     lambda: load_encoder(folder),
     lambda: load_encoder(folder / "tiny"),
@@ -208,7 +209,16 @@ for part in (
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [
-        *("documents", "documents", "encoder", "minilm", "minilm", "onnx", *["multi-vector"] * 4),
+        *(
+            "documents",
+            "documents",
+            "encoder",
+            "multilingual",
+            "minilm",
+            "minilm",
+            "onnx",
+            *["multi-vector"] * 4,
+        ),
         *("evaluate", "evaluate", "fit", "hub", "baselines", "light-colpali", "datasets"),
         *("documents", "mteb", "langchain", "llama-index", "haystack", "mcp"),
         "ray",

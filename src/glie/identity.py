@@ -10,7 +10,7 @@ from typing import Any, Protocol, overload
 from glie.errors import EncoderError, GlieError, InputError
 
 # encoders whose questions use one dimension more than their pages: encoders/heads.py
-WEIGHTED = frozenset({"english"})
+WEIGHTED = frozenset({"english", "multilingual"})
 DIGEST = re.compile(r"[0-9a-f]{16}")  # a revision that starts like this is a digest of the weights
 
 

@@ -268,7 +268,8 @@ def test_damaged_local_weights(tiny: Path, tmp_path: Path) -> None:
 
 def test_unknown_encoders(tmp_path: Path) -> None:
     with pytest.raises(
-        glie.EncoderError, match="encoder 'colbert' is unknown: expected 'english', 'minilm'"
+        glie.EncoderError,
+        match="encoder 'colbert' is unknown: expected 'english', 'multilingual', 'minilm'",
     ):
         load_encoder("colbert")
     with pytest.raises(glie.EncoderError, match="no text model in it"):

@@ -462,7 +462,7 @@ def test_what_the_hub_cannot_give(
 
     refused("somebody/nothing", "no such folder, and could not be downloaded from the Hub")
     refused("somebody/nothing", "copy the model to a folder and give its path")
-    refused("colpali", "encoder 'colpali' is unknown: expected 'english', 'minilm'")
+    refused("colpali", "encoder 'colpali' is unknown: expected 'english', 'multilingual', 'minilm'")
     refused("./no/such/folder", "is unknown")
 
     def described(**files: Any) -> Path:

@@ -44,10 +44,10 @@ EncoderName = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="english, minilm, minilm-384, or a late-interaction model in a FOLDER or on the "
-        "Hugging Face Hub: ColBERT for text, ColPali or ColQwen2 for page images. A FOLDER may "
-        "also hold any text model of transformers or ONNX. NAME@MATRIX.safetensors reduces "
-        "its vectors by a fitted matrix.",
+        help="english, multilingual, minilm, minilm-384, or a late-interaction model in a FOLDER "
+        "or on the Hugging Face Hub: ColBERT for text, ColPali or ColQwen2 for page images. A "
+        "FOLDER may also hold any text model of transformers or ONNX. NAME@MATRIX.safetensors "
+        "reduces its vectors by a fitted matrix.",
         show_default="english",
     ),
 ]

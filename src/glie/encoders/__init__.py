@@ -1,10 +1,11 @@
 """Encoders: pages and questions to vectors.
 
 `load_encoder()` loads the embedded one: a small model trained for late interaction over English
-text, without a download, a GPU or PyTorch. A path, or a name on the Hugging Face Hub, loads a
-late-interaction model: one for text, like ColBERT, or one for pictures of pages, like ColPali and
-ColQwen. The path of any other text model (`transformers` or ONNX) gives one vector a token.
-`BatchEncoder` makes an encoder from a model that is already loaded.
+text, without a download, a GPU or PyTorch; "multilingual" is like it, for many languages. A path,
+or a name on the Hugging Face Hub, loads a late-interaction model: one for text, like ColBERT, or
+one for pictures of pages, like ColPali and ColQwen. The path of any other text model
+(`transformers` or ONNX) gives one vector a token. `BatchEncoder` makes an encoder from a model that
+is already loaded.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from glie.encoders.checkpoint import Checkpoint, reader_of
 from glie.encoders.int8_model import english, int8_encoder, is_int8_model
 from glie.encoders.minilm import minilm_encoder
 from glie.encoders.multi_vector import multi_vector_encoder
+from glie.encoders.multilingual_model import multilingual
 from glie.encoders.onnx_model import OnnxModel, model_file
 from glie.encoders.reduction import read_reduction
 from glie.encoders.text import TextEncoder
@@ -26,12 +28,22 @@ from glie.encoders.torch_model import TorchModel
 from glie.errors import EncoderError
 
 EMBEDDED = "english"
+MULTILINGUAL = "multilingual"
 MINILM = "minilm"
 WHOLE = f"{MINILM}-384"
 ON_HUB = re.compile(r"\w[\w.-]*/\w[\w.-]*")  # a name on the Hugging Face Hub: AUTHOR/NAME
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
-__all__ = ["EMBEDDED", "MINILM", "WHOLE", "BatchEncoder", "Encoder", "Grid", "load_encoder"]
+__all__ = [
+    "EMBEDDED",
+    "MINILM",
+    "MULTILINGUAL",
+    "WHOLE",
+    "BatchEncoder",
+    "Encoder",
+    "Grid",
+    "load_encoder",
+]
 
 
 def load_encoder(
@@ -40,9 +52,9 @@ def load_encoder(
     revision: str | None = None,
     device: str | None = None,
 ) -> Encoder:
-    """Load an encoder by name: "english" (the default), "minilm" (the default of earlier
-    versions), "minilm-384" (the same at 384 instead of 128 dimensions), the path of a folder with a
-    model, or the name of a late-interaction model on the Hugging Face Hub.
+    """Load an encoder by name: "english" (the default), "multilingual", "minilm" (the default of
+    earlier versions), "minilm-384" (the same at 384 instead of 128 dimensions), the path of a
+    folder with a model, or the name of a late-interaction model on the Hugging Face Hub.
     "NAME@MATRIX.safetensors" is one of these, reduced by a matrix from tools/fit_reduction.py.
 
     `revision` is a commit, tag or branch on the Hub, or the revision that an index records.
@@ -52,6 +64,8 @@ def load_encoder(
     wanted = EMBEDDED if name is None else os.fspath(name)
     if wanted == EMBEDDED:
         return english()
+    if wanted == MULTILINGUAL:
+        return multilingual()
     if wanted == MINILM:
         return minilm_encoder(reduced=True)
     if _is_whole(wanted):
@@ -64,9 +78,9 @@ def load_encoder(
     if ON_HUB.fullmatch(wanted):
         return _whole(wanted, revision, device)
     raise EncoderError(
-        f"encoder {wanted!r} is unknown: expected {EMBEDDED!r}, {MINILM!r}, {WHOLE!r}, the "
-        "path of a folder with a late-interaction, transformers or ONNX text model, AUTHOR/NAME on "
-        "the Hugging Face Hub, or one of these and @MATRIX.safetensors"
+        f"encoder {wanted!r} is unknown: expected {EMBEDDED!r}, {MULTILINGUAL!r}, {MINILM!r}, "
+        f"{WHOLE!r}, the path of a folder with a late-interaction, transformers or ONNX text "
+        "model, AUTHOR/NAME on the Hugging Face Hub, or one of these and @MATRIX.safetensors"
     )
 
 

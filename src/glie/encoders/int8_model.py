@@ -102,7 +102,7 @@ class Config(NamedTuple):
     dim: int
     positions: int
     digests: dict[str, str]  # the SHA-256 of each file
-    lower: int  # layers of another model, below: multilingual.py
+    lower: int  # layers of another model, below: multilingual_model.py
 
 
 def read_config(folder: Path, key: str, files: Sequence[str], remedy: str) -> Config:
