@@ -140,3 +140,37 @@ def test_bm25_counts_rare_words_and_no_question_words(tool: ModuleType) -> None:
 def test_an_empty_folder(tool: ModuleType, tiny: Path, tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"no \*\.jsonl\.gz"):
         train(tool, tmp_path, tiny, tmp_path / "x", 1)
+
+
+def test_words_of_any_language(tool: ModuleType) -> None:
+    found = tool.any_words("Die GRÖSSE von 東京タワー, हिन्दी भाषा! ไทย 강정호 山a1")
+    assert found == [
+        *("die", "grösse", "von", "東京", "京タ", "タワ", "ワー", "हिन्दी", "भाषा", "ไท", "ทย"),
+        *("강정", "정호", "山", "a1"),
+    ]
+    ranker = tool.BM25(
+        ["東京タワーの高さ", "大阪の橋"], ["高さは", "橋は"], words_of=tool.any_words
+    )
+    scores = (ranker.asked(["タワーの高さ"]) @ ranker.weights.T).toarray()[0]
+    assert scores[0] > 0 == scores[1]
+    assert ranker.rarity("京都") == ranker.idf.max()
+
+
+def test_some_of_the_pairs(tool: ModuleType, pairs: Path) -> None:
+    (pairs / "other.jsonl.gz").write_bytes((pairs / "made.jsonl.gz").read_bytes())
+    assert len(tool.read_pairs(pairs)) == 80
+    assert len(tool.read_pairs(pairs, 7)) == 14
+    assert len(tool.read_pairs(pairs, 7, ["oth"])) == 7
+
+
+def test_several_folders(tool: ModuleType, pairs: Path, tiny: Path, tmp_path: Path) -> None:
+    argv = ["train_encoder.py", str(pairs), str(pairs), "--most", "30", "10", "--words", "any"]
+    argv += ["--start", str(tiny), "--frozen", "2", "--batch", "3", "--steps", "1"]
+    argv += ["--threads", "1", "--to", str(tmp_path / "x")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", argv)
+        tool.main()
+    made, start = (load_file(f / "model.safetensors") for f in (tmp_path / "x", tiny))
+    for layer, moved in ((1, False), (2, True)):
+        name = f"encoder.layer.{layer}.output.dense.weight"
+        assert np.array_equal(made[name], start[name]) != moved
