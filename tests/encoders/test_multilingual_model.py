@@ -364,6 +364,9 @@ def test_files_that_cannot_be_read(file: Path, tmp_path: Path) -> None:
         WeightsFile(tmp_path / "none")
     with pytest.raises(glie.EncoderError, match=r"no tensor 'l9\.q\.w' of type 1"):
         WeightsFile(file).blocks("l9.q.w", HIDDEN)
+    (tmp_path / "long").write_bytes(file.read_bytes()[:-9000])
+    with pytest.raises(glie.EncoderError, match=r"tensor 'l2\.fo\.w' is cut off"):
+        WeightsFile(tmp_path / "long").blocks("l2.fo.w", HIDDEN)
 
 
 def test_what_is_unpacked_is_read_by_transformers(file: Path, tools: Any, tmp_path: Path) -> None:

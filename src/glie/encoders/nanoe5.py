@@ -141,7 +141,10 @@ class WeightsFile:
         found, count, offset = self._tensors.get(name, (None, 0, 0))
         if found != kind:
             raise EncoderError(f"{self.path}: no tensor {name!r} of type {kind} in it")
-        return np.frombuffer(self._data, form, count // share, offset)
+        try:
+            return np.frombuffer(self._data, form, count // share, offset)
+        except ValueError as error:
+            raise EncoderError(f"{self.path}: tensor {name!r} is cut off: {error}") from None
 
     def words(self, tokens: npt.NDArray[np.int64]) -> Floats:
         """The embeddings of tokens."""
