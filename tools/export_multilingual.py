@@ -95,7 +95,7 @@ def export(checkpoint: Path, file: WeightsFile, place: Path) -> dict[str, Any]:
         "layers": file.sizes.layers,
         "lower": lower,
         "heads": file.sizes.heads,
-        "vocabulary": len(file.vocabulary.pieces),
+        "vocabulary": len(file.vocabulary().pieces),
         "positions": file.sizes.positions,
         "sha256": {**digests, FILE: sha256(file.path)},
     }

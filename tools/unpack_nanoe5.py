@@ -69,10 +69,10 @@ def unpack(file: WeightsFile, place: Path) -> None:
         "max_position_embeddings": sizes.positions,
         "type_vocab_size": len(tensors["embeddings.token_type_embeddings.weight"]),
         "layer_norm_eps": file.epsilon,
-        "pad_token_id": file.vocabulary.pad,
+        "pad_token_id": file.vocabulary().pad,
     }
     (place / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-    tokenizer_of(file.vocabulary).save(str(place / "tokenizer.json"))
+    tokenizer_of(file.vocabulary()).save(str(place / "tokenizer.json"))
 
 
 def main() -> None:

@@ -250,7 +250,7 @@ def test_only_the_rows_of_the_tokens_are_read(file: Path, tools: Any) -> None:
     ],
 )
 def test_pieces(file: Path, text: str, pieces: list[str]) -> None:
-    tokenizer = tokenizer_of(WeightsFile(file).vocabulary)
+    tokenizer = tokenizer_of(WeightsFile(file).vocabulary())
     ids = tokenizer.encode(text, add_special_tokens=False).ids
     assert [PIECES[i] for i in ids] == pieces
     assert tokenizer.encode(text).ids == [0, *ids, 2]
@@ -378,5 +378,5 @@ def test_what_is_unpacked_is_read_by_transformers(file: Path, tools: Any, tmp_pa
     assert model.config.num_hidden_layers == LAYERS
     read = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     assert (
-        read.encode("ab cd").ids == tokenizer_of(WeightsFile(file).vocabulary).encode("ab cd").ids
+        read.encode("ab cd").ids == tokenizer_of(WeightsFile(file).vocabulary()).encode("ab cd").ids
     )

