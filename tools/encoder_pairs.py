@@ -87,12 +87,12 @@ def any_words(text: str) -> list[str]:
 
 class BM25:
     """BM25 over texts. Words that are common in the questions ("how", "which") count as little as
-    words that are common in the texts."""
+    words that are common in the texts; without questions it is the usual BM25."""
 
     def __init__(
         self,
         texts: Sequence[str],
-        questions: Sequence[str],
+        questions: Sequence[str] | None,
         k1: float = 1.2,
         b: float = 0.6,
         words_of: Words = stems,
@@ -101,7 +101,9 @@ class BM25:
         self.words_of = words_of
         counts = self._counts(texts, grow=True)
         lengths = counts.sum(axis=1)
-        self.idf = np.minimum(_rarity(counts), _rarity(self._counts(questions)))
+        self.idf = _rarity(counts)
+        if questions is not None:
+            self.idf = np.minimum(self.idf, _rarity(self._counts(questions)))
         norm = k1 * (1 - b + b * lengths / lengths.mean())
         of_row = np.repeat(norm, np.diff(counts.indptr))
         counts.data *= (k1 + 1) / (counts.data + of_row) * self.idf[counts.indices]

@@ -1,7 +1,13 @@
 """Train the embedded encoder: late interaction from all-MiniLM-L6-v2, on question-passage pairs.
 
-    python tools/train_encoder.py PAIRS --to build/encoder [--steps 800] [--seed 0] [--threads 2]
-    python tools/export_encoder.py build/encoder --to src/glie/encoders/english
+    python tools/train_encoder.py PAIRS --to build/first --steps 600
+    python tools/train_encoder.py PAIRS --start build/first --to build/second --steps 360 \\
+        --coded 0.5 --rate 4e-5 --seed 1
+    python tools/export_encoder.py build/second --to src/glie/encoders/english
+
+The second run starts where the first one ended. Its negatives are those that the first model ranks
+high, that model and BM25 are its teacher, and --coded adds a loss over vectors as an index keeps
+them.
 
 PAIRS is a folder of *.jsonl.gz files with lines {"query", "text", "source"}. Everything that is
 made on the way is kept below --to, so the same command goes on where it was stopped; log.jsonl has
@@ -24,7 +30,9 @@ The loss of a step compares every question with every window of the batch:
 - cross-entropy of the right window;
 - distance from a teacher: BM25, MaxSim and pooled vectors of the starting model, each in standard
   deviations over the batch, summed;
-- cross-entropy once more, of pages in four times fewer vectors: what is stored is what is trained.
+- cross-entropy once more, of pages in four times fewer vectors;
+- with --coded, cross-entropy of these fewer vectors written as half an anchor and a codeword, and
+  their distance from that: what is stored is what is trained.
 Some questions are shortened to keywords, some get a typing error, and some are replaced by a number
 or a name that stands on the page; the negative of these is the same page with another number.
 """
@@ -42,6 +50,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from encoder_code import Code, fewer
 from encoder_pairs import (
     BM25,
     MOST,
@@ -67,13 +76,18 @@ FROZEN = 3  # layers, from below, that keep their weights, as the embeddings do
 BATCH = 24
 CANDIDATES = 35  # of BM25 and of the starting model each, for a question
 NEGATIVES = 20  # that are kept of them, of which a step draws one
-RATE, HEAD_RATE, WARM_UP = 7e-5, 5e-4, 0.06
+RATE, HEAD_RATE, WARM_UP = 7e-5, 7, 0.06  # the head's is so many times the other
 SCALE = 30.0  # of a mean of cosines, before the softmax
+SHARES = np.array([1, 1, 1], np.float32)  # of BM25, MaxSim and pooled vectors in the teacher
+TRAINED_SHARES = np.array([1, 2, 0], np.float32)  # where the start is trained for MaxSim
 TEACHER, SMALL = 1.0, 0.5  # weights of the second and the third loss
-FEWER = 4  # times fewer vectors in the third
 KEYWORDS, TYPOS, EXACT = 0.12, 0.08, 0.12  # shares of the questions
 HELD_OUT = 250  # questions that are measured on, and never trained on
 SAVE_EVERY, MEASURE_EVERY = 100, 400
+CODEWORDS = 4096  # of the fourth
+NEAR = 0.5  # weight of the distance between vectors and what is stored, within the fourth
+REFIT_EVERY = 50  # steps: codewords follow the vectors; divides SAVE_EVERY
+SAMPLE = 400  # windows that codewords are fitted on
 NUMBER = re.compile(r"(?<!\w)[A-Za-z]{0,3}[-$€£]?\d[\d.,/:-]*\d\w{0,2}|\d{2,}")
 WORDS = {"english": stems, "any": any_words}
 
@@ -93,6 +107,10 @@ class Network(torch.nn.Module):
                 folder, local_files_only=True, use_safetensors=True, add_pooling_layer=False
             )
         self.head = torch.nn.Linear(self.bert.config.hidden_size, DIM)
+        given = load_file(folder / "model.safetensors")
+        self.trained = "head.weight" in given  # the start is a run of this tool
+        if self.trained:
+            self.head.load_state_dict({name: given[f"head.{name}"] for name in ("weight", "bias")})
         self.eval()  # no dropout: every pair is seen once or twice
         self.bert.embeddings.requires_grad_(False)
         self.frozen = frozen
@@ -176,7 +194,7 @@ class Start(NamedTuple):
 
     vectors: Floats  # (tokens, 127) float16
     offsets: Any  # of each text in them
-    pooled: Floats  # (texts, 384) float16
+    pooled: Floats  # (texts, 384) float16; of a trained start, the mean of its vectors
     lower: Floats  # (tokens of windows, special ones too, 384) float16: of the frozen layers
 
     def window(self, window: int) -> torch.Tensor:
@@ -230,12 +248,19 @@ def encode_all(network: Network, data: Material, folder: Path) -> Start:
         vectors = create(paths["vectors"], "w+", np.float16, (int(offsets[-1]), DIM - 1))
         below = int(offsets[windows]) + 2 * windows
         lower = create(paths["lower"], "w+", np.float16, (below, hidden))
-        pooled = np.zeros((len(rows), hidden), np.float16)
+        width = DIM - 1 if network.trained else hidden
+        pooled = np.zeros((len(rows), width), np.float16)
         began, done = time.time(), 0
         for batch in same_length([len(row) for row in rows], 2048):
             half, whole = network.lower([rows[i] for i in batch])
             states, mask = network.upper(half, whole)
-            found = normalize(network.head(states)[..., :-1], dim=-1).numpy()
+            out = network.head(states)
+            unit = normalize(out[..., :-1], dim=-1)
+            if network.trained:  # its weights count as well
+                asks = torch.tensor([i >= windows for i in batch])[:, None, None]
+                unit = torch.where(asks, unit * torch.sigmoid(out[..., -1:]), unit)
+                states = unit
+            found = unit.numpy()
             mean = normalize((states * mask[..., None]).sum(1), dim=-1).numpy()
             for row, i in enumerate(batch):
                 vectors[offsets[i] : offsets[i + 1]] = found[row, : len(rows[i]) - 2]
@@ -255,8 +280,9 @@ def encode_all(network: Network, data: Material, folder: Path) -> Start:
 class Teacher:
     """Scores of the starting model and BM25 for any question and window."""
 
-    def __init__(self, data: Material, start: Start, ranker: BM25) -> None:
+    def __init__(self, data: Material, start: Start, ranker: BM25, trained: bool) -> None:
         self.data, self.start, self._ranker = data, start, ranker
+        self._shares = TRAINED_SHARES if trained else SHARES
         self._asked = ranker.asked([pair.question for pair in data.pairs])
         self._pooled = start.pooled.astype(np.float32)
 
@@ -275,11 +301,11 @@ class Teacher:
         return np.stack([words, np.array(best, np.float32), pooled])
 
     def scores(self, question: int, windows: Sequence[int]) -> Floats:
-        """The three in standard deviations over these windows, summed."""
+        """The three in standard deviations over these windows, in their shares."""
         parts = self.parts(question, windows)
         centred = parts - parts.mean(axis=1, keepdims=True)
         spread = centred.std(axis=1, keepdims=True)
-        return np.asarray((centred / np.maximum(spread, 1e-6)).sum(axis=0))
+        return np.asarray(self._shares @ (centred / np.maximum(spread, 1e-6)))
 
     def negatives(self) -> Iterator[list[int]]:
         """For each question, wrong windows that BM25 or the starting model rank high; what ranks
@@ -371,20 +397,6 @@ def example(pair: int, data: Material, ranker: BM25, rng: random.Random) -> Exam
     return Example(pair, question, False, None)
 
 
-def fewer(vectors: torch.Tensor) -> torch.Tensor:
-    """A page's vectors as a quarter of their number: means of clusters, unit length."""
-    with torch.no_grad():
-        centres = vectors[::FEWER].clone()
-        for _ in range(2):
-            nearest = (vectors @ centres.T).argmax(1)
-            member = torch.nn.functional.one_hot(nearest, len(centres)).float()
-            centres = normalize(member.T @ vectors, dim=-1)
-        nearest = (vectors @ centres.T).argmax(1)
-        member = torch.nn.functional.one_hot(nearest, len(centres)).float()
-        member = member[:, member.any(0)]
-    return normalize(member.T @ vectors, dim=-1)
-
-
 def scores_of(
     asked: torch.Tensor, weights: torch.Tensor, pages: list[torch.Tensor]
 ) -> torch.Tensor:
@@ -401,8 +413,10 @@ def loss_of(
     negatives: list[list[int]],
     teacher: Teacher,
     rng: random.Random,
+    code: Code | None,
+    share: float,
 ) -> tuple[torch.Tensor, dict[str, float]]:
-    """The loss of one step, and its parts."""
+    """The loss of one step, and its parts; `share` is the weight of the loss through the code."""
     start = teacher.start
     windows = [data.pairs[one.pair].window for one in batch]
     for one in batch:
@@ -427,7 +441,8 @@ def loss_of(
                 hidden[i, j] = data.passage[windows[owner]] == data.passage[mine.window]
     right = torch.arange(len(batch))
     logits = scores_of(asked, weights, pages).masked_fill(hidden, -1e4)
-    coarse = scores_of(asked, weights, [fewer(page) for page in pages]).masked_fill(hidden, -1e4)
+    few = [fewer(page) for page in pages]
+    coarse = scores_of(asked, weights, few).masked_fill(hidden, -1e4)
     first, third = cross_entropy(logits, right), cross_entropy(coarse, right)
     told = [i for i, one in enumerate(batch) if not one.exact]
     wanted = np.stack([teacher.scores(batch[i].pair, windows) for i in told])
@@ -438,6 +453,12 @@ def loss_of(
     )
     loss = first + TEACHER * second + SMALL * third
     parts = {"right": first, "teacher": second, "fewer": third}
+    if code is not None:
+        stored = [code.coded(page) for page in few]
+        seen = scores_of(asked, weights, stored).masked_fill(hidden, -1e4)
+        far = 1 - (torch.cat(few) * torch.cat(stored).detach()).sum(1).mean()
+        parts |= {"coded": cross_entropy(seen, right), "far": far}
+        loss = loss + share * (parts["coded"] + NEAR * far)
     return loss, {name: float(part.detach()) for name, part in parts.items()}
 
 
@@ -457,9 +478,9 @@ def measure(network: Network, teacher: Teacher, held_out: list[int], rng: random
     return total / len(held_out)
 
 
-def split(data: Material, seed: int) -> tuple[list[int], list[int]]:
-    """Pairs to train on and pairs to measure on, which share no passage."""
-    rng = random.Random(seed)
+def split(data: Material) -> tuple[list[int], list[int]]:
+    """Pairs to train on and pairs to measure on, which share no passage: the same in every run."""
+    rng = random.Random(0)
     passages = sorted(set(data.passage))
     out = set(rng.sample(passages, min(HELD_OUT, len(passages) // 10)))
     is_out = [data.passage[pair.window] in out for pair in data.pairs]
@@ -480,11 +501,20 @@ def batches(pairs: list[int], steps: int, seed: int, size: int) -> Iterator[list
         del queue[:size]
 
 
-def optimizer_of(network: Network) -> torch.optim.AdamW:
+def refit(code: Code, network: Network, teacher: Teacher, step: int) -> None:
+    """Fit the codewords to what some windows are now."""
+    windows = range(len(teacher.data.windows))
+    drawn = random.Random(step).sample(windows, min(SAMPLE, len(windows)))
+    with torch.no_grad():
+        pages = network.pages([teacher.start.window(w) for w in drawn])
+        code.fit(pages, torch.Generator().manual_seed(step))
+
+
+def optimizer_of(network: Network, top: float) -> torch.optim.AdamW:
     body = [p for p in network.bert.parameters() if p.requires_grad]
     groups = [
-        {"params": body, "lr": RATE, "top": RATE},
-        {"params": list(network.head.parameters()), "lr": HEAD_RATE, "top": HEAD_RATE},
+        {"params": body, "lr": top, "top": top},
+        {"params": list(network.head.parameters()), "lr": top, "top": top * HEAD_RATE},
     ]
     return torch.optim.AdamW(groups, weight_decay=0.01)
 
@@ -546,11 +576,12 @@ def prepare(
     ranker = BM25(data.windows, [pair.question for pair in data.pairs], words_of=words_of)
     head = folder / "head.safetensors"
     with torch.inference_mode():
-        if not head.exists():
-            save_file(first_head(network, data, ranker, random.Random(arguments.seed)), head)
-        network.load_state_dict(load_file(head), strict=False)
+        if not network.trained:
+            if not head.exists():
+                save_file(first_head(network, data, ranker, random.Random(arguments.seed)), head)
+            network.load_state_dict(load_file(head), strict=False)
         start = encode_all(network, data, folder)
-    teacher = Teacher(data, start, ranker)
+    teacher = Teacher(data, start, ranker, network.trained)
     mined = folder / "negatives.json"
     if not mined.exists():
         found = []
@@ -576,6 +607,8 @@ def main() -> None:
     parser.add_argument("--frozen", type=int, default=FROZEN, help="layers that keep their weights")
     parser.add_argument("--batch", type=int, default=BATCH, help="questions of a step")
     parser.add_argument("--steps", type=int, default=800)
+    parser.add_argument("--rate", type=float, default=RATE, help="of learning, at its highest")
+    parser.add_argument("--coded", type=float, default=0, help="weight of the loss through a code")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
@@ -589,9 +622,10 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     network = Network(arguments.start, arguments.frozen)
     data, ranker, teacher, negatives = prepare(arguments, network)
-    (folder / "tokenizer.json").write_bytes((arguments.start / "tokenizer.json").read_bytes())
-    train, held_out = split(data, arguments.seed)
-    optimizer = optimizer_of(network)
+    for name in ("config.json", "tokenizer.json"):
+        (folder / name).write_bytes((arguments.start / name).read_bytes())
+    train, held_out = split(data)
+    optimizer = optimizer_of(network, arguments.rate)
     done = restore(folder, network, optimizer)
 
     def log(step: int, **found: float) -> None:
@@ -605,6 +639,7 @@ def main() -> None:
 
     if not done:
         log_rank(0)
+    code = Code(CODEWORDS) if arguments.coded else None
     recent: list[dict[str, float]] = []
     began = time.time()
     drawn = batches(train, arguments.steps, arguments.seed, arguments.batch)
@@ -616,8 +651,10 @@ def main() -> None:
         rate = min(step / warm, (arguments.steps - step + 1) / (arguments.steps - warm))
         for group in optimizer.param_groups:
             group["lr"] = group["top"] * rate
+        if code is not None and step % REFIT_EVERY == 1:
+            refit(code, network, teacher, step)
         batch = [example(pair, data, ranker, rng) for pair in pairs]
-        loss, parts = loss_of(network, batch, data, negatives, teacher, rng)
+        loss, parts = loss_of(network, batch, data, negatives, teacher, rng, code, arguments.coded)
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)

@@ -73,10 +73,12 @@ def tiny(tmp_path: Path) -> Path:
     return folder
 
 
-def train(tool: ModuleType, pairs: Path, tiny: Path, to: Path, steps: int, stop: int = 0) -> None:
+def train(
+    tool: ModuleType, pairs: Path, start: Path, to: Path, steps: int, *more: str, stop: int = 0
+) -> None:
     """Run the command; with `stop`, end it after so many steps, as if it were killed."""
-    argv = ["train_encoder.py", str(pairs), "--start", str(tiny), "--to", str(to)]
-    argv += ["--steps", str(steps), "--threads", "1"]
+    argv = ["train_encoder.py", str(pairs), "--start", str(start), "--to", str(to)]
+    argv += ["--steps", str(steps), "--threads", "1", *more]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", argv)
         if stop:
@@ -100,6 +102,53 @@ def test_it_goes_on_where_it_was_stopped(
     np.testing.assert_array_equal(one[frozen], start[frozen])
     assert np.abs(one[moved] - start[moved]).max() > 1e-4
     assert one["head.weight"].shape == (128, 144)
+
+
+def test_a_second_run_starts_where_the_first_ended(
+    tool: ModuleType, pairs: Path, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, one, two = (tmp_path / name for name in ("first", "one", "two"))
+    train(tool, pairs, tiny, first, 2)
+    monkeypatch.setattr(tool, "CODEWORDS", 16)
+    monkeypatch.setattr(tool, "REFIT_EVERY", 2)
+    train(tool, pairs, first, one, 4, "--coded", "0.5")
+    train(tool, pairs, first, two, 4, "--coded", "0.5", stop=2)
+    train(tool, pairs, first, two, 4, "--coded", "0.5")
+    weights = [load_file(folder / "model.safetensors") for folder in (first, one, two)]
+    for name, last in weights[1].items():
+        np.testing.assert_allclose(weights[2][name], last, rtol=1e-4, atol=1e-6, err_msg=name)
+    head = [found["head.weight"] for found in weights]
+    assert 1e-5 < np.abs(head[1] - head[0]).max() < 0.1  # moved, from where it was
+    assert not (one / "head.safetensors").exists()
+    logged = [json.loads(line) for line in (one / "log.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in logged if "reciprocal_rank" in line] == [0, 4]
+
+
+def test_vectors_as_they_are_stored(tool: ModuleType) -> None:
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    kinds = torch.randn(12, 16, generator=generator)
+    pages = [
+        torch.nn.functional.normalize(kinds[torch.randperm(12, generator=generator)[:8]], dim=-1)
+        for _ in range(40)
+    ]
+    cosines = []
+    for codewords in (1, 16, 256):
+        code = tool.Code(codewords)
+        code.fit(pages, generator)
+        stored = [code.coded(page) for page in pages]
+        lengths = torch.cat(stored).norm(dim=1)
+        torch.testing.assert_close(lengths, torch.ones_like(lengths))
+        cosines.append(float((torch.cat(pages) * torch.cat(stored)).sum(1).mean()))
+    assert cosines[0] < cosines[1] < cosines[2]
+    assert cosines[2] > 0.95
+    # gradients pass as if nothing had been rounded
+    page = pages[0].clone().requires_grad_()
+    code.coded(page)[0, 0].backward()
+    expected = torch.zeros_like(page)
+    expected[0, 0] = 1
+    torch.testing.assert_close(page.grad, expected)
 
 
 def test_what_is_asked_of_a_page(tool: ModuleType) -> None:
@@ -135,6 +184,13 @@ def test_bm25_counts_rare_words_and_no_question_words(tool: ModuleType) -> None:
     scores = (ranker.asked(["how turbine"]) @ ranker.weights.T).toarray()[0]
     assert scores.argmax() == 0
     assert ranker.rarity("how") < ranker.rarity("invoices")
+
+
+def test_bm25_without_questions(tool: ModuleType) -> None:
+    texts = ["how the turbine turns", "how the library opens", "an invoice"]
+    plain = tool.BM25(texts, None)
+    assert plain.rarity("how") == plain.rarity("the") < plain.rarity("library")
+    assert plain.rarity("how") > tool.BM25(texts, ["how much"] * 9).rarity("how")
 
 
 def test_an_empty_folder(tool: ModuleType, tiny: Path, tmp_path: Path) -> None:
@@ -174,3 +230,42 @@ def test_several_folders(tool: ModuleType, pairs: Path, tiny: Path, tmp_path: Pa
     for layer, moved in ((1, False), (2, True)):
         name = f"encoder.layer.{layer}.output.dense.weight"
         assert np.array_equal(made[name], start[name]) != moved
+
+
+def test_the_table_of_encoders(
+    tool: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    table = importlib.import_module("encoder_table")
+    folder = tmp_path / "made"
+    (folder / "qrels").mkdir(parents=True)
+    lines = [json.dumps({"_id": s, "text": f"all about the {s}"}) for s in SUBJECTS]
+    (folder / "corpus.jsonl").write_text("\n".join(lines))
+    lines = [json.dumps({"_id": s, "text": f"what is a {s}"}) for s in SUBJECTS[:3]]
+    (folder / "queries.jsonl").write_text("\n".join(lines))
+    rows = [f"{s}\t{s}\t1" for s in SUBJECTS[:3]]
+    (folder / "qrels" / "test.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *rows]))
+    monkeypatch.setattr(sys, "argv", ["encoder_table.py", str(folder)])
+    table.main()
+    shown = [line.split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
+    assert [row[0] for row in shown] == [
+        "| BM25",
+        "| BM25, stop words, k1 0.9, b 0.4",
+        "| english",
+        "| english, equal weights",
+    ]
+    assert {row[1] for row in shown} == {"1.000"}
+
+
+def test_equal_weights(tool: ModuleType) -> None:
+    from glie.pages import Queries
+
+    table = importlib.import_module("encoder_table")
+    u = np.array([[0.6, 0.8], [0.8, -0.6]], np.float32)
+    w = np.array([[0.5], [0.9]], np.float32)
+    weighted = Queries([np.concatenate([u * w, np.sqrt(1 - w**2)], axis=1)])
+    plain = table.equal_weights(weighted)
+    np.testing.assert_allclose(plain.vectors, [[0.6, 0.8, 0], [0.8, -0.6, 0]], atol=1e-6)
+    assert table.equal_weights(Queries([np.eye(3, dtype=np.float32)])) is None
