@@ -1,6 +1,6 @@
 """Question-passage pairs: the material of tools/train_encoder.py, of the codebook and the codec.
 
-    python tools/encoder_pairs.py PAIRS --to SET
+    python tools/encoder_pairs.py PAIRS --to SET [--questions 1100]
 
 PAIRS is a folder of *.jsonl.gz files with lines {"query", "text", "source"}. The command writes
 them as a question set (corpus.jsonl, queries.jsonl, qrels/test.tsv), which tools/fit_codebook.py
@@ -213,8 +213,11 @@ def main() -> None:
     )
     parser.add_argument("pairs", type=Path)
     parser.add_argument("--to", type=Path, required=True, help="the folder to make")
+    parser.add_argument("--questions", type=int, help="a sample of so many, with their pages")
     arguments = parser.parse_args()
     given = read_pairs(arguments.pairs)
+    if arguments.questions:
+        given = random.Random(0).sample(given, min(arguments.questions, len(given)))
     (arguments.to / "qrels").mkdir(parents=True, exist_ok=True)
     pages = {text: str(i) for i, text in enumerate(dict.fromkeys(text for _, text, _ in given))}
     with (
