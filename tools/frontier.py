@@ -44,7 +44,7 @@ def kept(encoded: Encoded, codec: Codec, shortlists: list[int]) -> tuple[float, 
     return stored.bytes_per_page, [
         ndcg_at_5(
             encoded,
-            search_codes(encoded.queries, stored, regenerate, DEPTH, length).positions,
+            search_codes(encoded.asked, stored, regenerate, DEPTH, length).positions,
         )
         for length in shortlists
     ]

@@ -44,7 +44,7 @@ class Measured:
         return self.free[k], single, self._ndcg(full.code(self.pages, free), regenerate)
 
     def _ndcg(self, codes: Codes, regenerate: Callable[[Codes], Pages] | None = None) -> float:
-        found = search_codes(self.encoded.queries, codes, regenerate, DEPTH).positions
+        found = search_codes(self.encoded.asked, codes, regenerate, DEPTH).positions
         rankings = {
             query: [self.encoded.page_ids[row] for row in rows]
             for query, rows in zip(self.encoded.queries.ids, found, strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from glie.evaluation import (
     joined,
 )
 from glie.evaluation.encoded import Half
+from glie.identity import EncoderId
 from tests.evaluation.counting import COUNT, Counting, make_set, only_folder
 from tests.evaluation.sets import TextWords, write_set
 from tests.evaluation.test_datasets import opened
@@ -86,3 +88,11 @@ def test_several_sets_as_one(tmp_path: Path) -> None:
     ]
     assert len(queries) == 4
     assert relevant == [["0:one/p2"], ["0:one/p3"], ["1:two/p2"], ["1:two/p3"]]
+
+
+def test_questions_as_a_search_asks_them() -> None:
+    encoded = encode(make_set(), Counting())
+    assert encoded.asked is encoded.queries
+    weighted = dataclasses.replace(encoded, encoder=EncoderId("english", "1"))
+    assert (weighted.asked.vectors[:, -1] == 0).all()
+    np.testing.assert_array_equal(weighted.asked.vectors[:, :-1], encoded.queries.vectors[:, :-1])

@@ -70,6 +70,12 @@ class Encoded:
     def query_ids(self) -> list[str]:
         return list(self.queries.ids)
 
+    @property
+    def asked(self) -> Queries:
+        """The questions as a search of codes asks them: as an index does, without the dimension
+        that only the weights of their words use."""
+        return self.queries.without_last() if self.encoder.weighted else self.queries
+
     def blocks(self) -> Iterator[Pages]:
         """All pages, in order, in blocks of bounded size."""
         for shard in range(len(self.shard_pages)):

@@ -280,10 +280,7 @@ class _Bench:
         codec: Codec | None,
     ) -> Result:
         self.progress(Progress(f"searching {setting.dataset}, {setting.label}"))
-        queries = self.encoded.queries
-        if self.encoded.encoder.weighted:
-            queries = queries.without_last()
-        found = search(queries, codes, top=DEPTH)
+        found = search(self.encoded.asked, codes, top=DEPTH)
         made = {} if codec is None else facts(codec)
         shared = made.get("codebook_bytes", 0) / len(self.encoded.page_ids)
         return self._judged(setting, found, codes.bytes_per_page + shared, made or None)
