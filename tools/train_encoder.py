@@ -1,13 +1,7 @@
 """Train the embedded encoder: late interaction from all-MiniLM-L6-v2, on question-passage pairs.
 
-    python tools/train_encoder.py PAIRS --to build/first --steps 600
-    python tools/train_encoder.py PAIRS --start build/first --to build/second --steps 360 \\
-        --coded 0.5 --rate 4e-5 --seed 1
-    python tools/export_encoder.py build/second --to src/glie/encoders/english
-
-The second run starts where the first one ended. Its negatives are those that the first model ranks
-high, that model and BM25 are its teacher, and --coded adds a loss over vectors as an index keeps
-them.
+    python tools/train_encoder.py PAIRS --to build/encoder --steps 600
+    python tools/export_encoder.py build/encoder --to src/glie/encoders/english
 
 PAIRS is a folder of *.jsonl.gz files with lines {"query", "text", "source"}. Everything that is
 made on the way is kept below --to, so the same command goes on where it was stopped; log.jsonl has
@@ -20,6 +14,11 @@ The multilingual encoder, from OTHER (pairs in other languages) and a few of the
     python tools/train_encoder.py OTHER PAIRS --most 600 60 --without xquad squad --words any \\
         --start build/e5-small --frozen 9 --batch 16 --steps 400 --to build/multilingual
     python tools/export_multilingual.py build/multilingual --to src/glie/encoders/multilingual
+
+A second run may start where another ended. Its negatives are those that the first model ranks high,
+and that model and BM25 are its teacher. The shipped encoder had none (docs/experiments.md):
+
+    python tools/train_encoder.py PAIRS --start build/encoder --to build/second --coded 1 --seed 1
 
 The head turns a hidden state into 128 numbers: 127 for the direction of a vector, and the logit of
 a weight, which only questions use. A page's vector is (u, 0), a question's is (w u, sqrt(1 - w^2)):
@@ -85,7 +84,7 @@ KEYWORDS, TYPOS, EXACT = 0.12, 0.08, 0.12  # shares of the questions
 HELD_OUT = 250  # questions that are measured on, and never trained on
 SAVE_EVERY, MEASURE_EVERY = 100, 400
 CODEWORDS = 4096  # of the fourth
-NEAR = 0.5  # weight of the distance between vectors and what is stored, within the fourth
+NEAR = 4.0  # weight of the distance between vectors and what is stored, within the fourth
 REFIT_EVERY = 50  # steps: codewords follow the vectors; divides SAVE_EVERY
 SAMPLE = 400  # windows that codewords are fitted on
 NUMBER = re.compile(r"(?<!\w)[A-Za-z]{0,3}[-$€£]?\d[\d.,/:-]*\d\w{0,2}|\d{2,}")

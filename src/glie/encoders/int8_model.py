@@ -19,9 +19,10 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from glie.encoders.base import Floats
 from glie.encoders.files import sha256
@@ -43,6 +44,7 @@ CONFIG = "config.json"
 GRAPH, WEIGHTS, TOKENIZER = "model.onnx", "model.safetensors", "tokenizer.json"
 TOKENS, OUTPUT = "tokens", "outputs"
 ENGLISH = Path(__file__).parent / "english"
+Tensors = dict[str, npt.NDArray[Any]]
 REINSTALL = "reinstall glie with pip install --force-reinstall --no-deps glie"
 
 
@@ -64,24 +66,23 @@ def is_int8_model(folder: Path) -> bool:
         return False
 
 
-class Int8Model(FastTokenizer):
-    """The model of a folder. Its states are the outputs of the head."""
+class WindowModel(FastTokenizer):
+    """A graph that reads one window. Its states are the outputs of the head."""
 
     batch = 1 << 16  # many windows a call: each thread takes the next one
     pad = 0  # never read: a window is run at its own length
 
-    def __init__(self, folder: Path, remedy: str) -> None:
-        check_installed("the embedded encoder", "encoder")
-        config = read_config(folder, KEY, (GRAPH, WEIGHTS, TOKENIZER), remedy)
-        check_files(folder, config.digests, remedy)
-        super().__init__(folder / TOKENIZER)
-        self.positions, self._dim = config.positions, config.dim
-        self.revision = hashlib.sha256("".join(config.digests.values()).encode()).hexdigest()
-        self._threads = thread_count()
+    def open_graph(self, folder: Path, dim: int, weights: Tensors | None = None) -> None:
+        """Open the graph of a folder; `weights` are tensors that its files have not."""
+        self._dim, self._threads = dim, thread_count()
         try:  # the graph is written as it runs best
-            self._session = session_of(folder / GRAPH, threads=1, optimise=False)
+            self._session = session_of(folder / GRAPH, threads=1, optimise=False, weights=weights)
         except EncoderError as error:  # the file is as it was written, so this is not its fault
             raise EncoderError(f"{error}; pip install --upgrade onnxruntime") from None
+
+    def given(self, tokens: Ints) -> Tensors:
+        """The inputs of the graph for the tokens of a window."""
+        return {TOKENS: tokens[None]}
 
     def states(self, tokens: Ints, mask: Ints) -> Floats:
         """The head's outputs for rows of tokens; 0 at padding."""
@@ -91,11 +92,23 @@ class Int8Model(FastTokenizer):
         def run(first: int, last: int) -> None:
             for row in range(first, last):
                 length = lengths[row]
-                given = {TOKENS: tokens[row : row + 1, :length]}
+                given = self.given(tokens[row, :length])
                 found[row, :length] = self._session.run([OUTPUT], given)[0][0]
 
         over_ranges(run, len(tokens), chunk=1, threads=self._threads)
         return found
+
+
+class Int8Model(WindowModel):
+    """The model of a folder."""
+
+    def __init__(self, folder: Path, remedy: str) -> None:
+        check_installed("the embedded encoder", "encoder")
+        config = read_config(folder, KEY, (GRAPH, WEIGHTS, TOKENIZER), remedy)
+        check_files(folder, config.digests, remedy)
+        super().__init__(folder / TOKENIZER)
+        self.positions, self.revision = config.positions, config.revision
+        self.open_graph(folder, config.dim)
 
 
 class Config(NamedTuple):
@@ -103,6 +116,11 @@ class Config(NamedTuple):
     positions: int
     digests: dict[str, str]  # the SHA-256 of each file
     lower: int  # layers of another model, below: multilingual_model.py
+
+    @property
+    def revision(self) -> str:
+        """A digest of all files."""
+        return hashlib.sha256("".join(self.digests.values()).encode()).hexdigest()
 
 
 def read_config(folder: Path, key: str, files: Sequence[str], remedy: str) -> Config:

