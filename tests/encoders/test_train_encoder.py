@@ -198,6 +198,12 @@ def test_an_empty_folder(tool: ModuleType, tiny: Path, tmp_path: Path) -> None:
         train(tool, tmp_path, tiny, tmp_path / "x", 1)
 
 
+def test_no_model_to_start_from(tool: ModuleType, pairs: Path, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"--start: no model\.safetensors in"):
+        train(tool, pairs, tmp_path, tmp_path / "x", 1)
+    assert not (tmp_path / "x").exists()
+
+
 def test_words_of_any_language(tool: ModuleType) -> None:
     found = tool.any_words("Die GRÖSSE von 東京タワー, हिन्दी भाषा! ไทย 강정호 山a1")
     assert found == [
