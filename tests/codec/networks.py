@@ -2,32 +2,46 @@
 
 from __future__ import annotations
 
+from typing import Any, TypeVar
+
 import numpy as np
 
 import glie
-from glie.codec.readout.decoder import new_decoder
 from glie.codec.readout.generative import FitScores, Fitted, Generative
-from glie.codec.readout.refiner import Refiner, new_refiner
+from glie.codec.readout.refiner import PaperRefiner, Refiner, new_paper_refiner, new_refiner
+from glie.training.fitter import new_networks
+from glie.training.recipe import Recipe
+
+Weights = TypeVar("Weights", bound=tuple[Any, ...])
 
 
 def random_refiner(dim: int, rng: np.random.Generator, size: float = 0.3) -> Refiner:
     """Not the zeros of a fresh one: each weight is drawn."""
-    return Refiner(
-        *(rng.normal(0, size, array.shape).astype(np.float32) for array in new_refiner(dim, rng))
+    return drawn(new_refiner(dim, rng), rng, size)
+
+
+def random_paper_refiner(dim: int, rng: np.random.Generator, size: float = 0.3) -> PaperRefiner:
+    return drawn(new_paper_refiner(dim, rng), rng, size)
+
+
+def drawn(weights: Weights, rng: np.random.Generator, size: float) -> Weights:
+    """Weights of the same shapes, each number drawn."""
+    return type(weights)(
+        *(rng.normal(0, size, array.shape).astype(np.float32) for array in weights)
     )
 
 
-def random_codec(dim: int, seed: int, k: int = 4, size: float = 0.3) -> glie.Codec:
+def random_codec(
+    dim: int, seed: int, k: int = 4, size: float = 0.3, layout: str = "light"
+) -> glie.Codec:
     """A fitted codec with random weights, that a holdout is said to have confirmed."""
     rng = np.random.default_rng(seed)
-    decoder = new_decoder(dim, rng, width=12, depth=2)
-    decoder = type(decoder)(
-        *(rng.normal(0, size, array.shape).astype(np.float32) for array in decoder)
-    )
+    recipe = Recipe(layout=layout, width=12, depth=2)
+    refiner, decoder = new_networks(recipe, dim, rng)
     fitted = Fitted(
-        random_refiner(dim, rng, size),
-        decoder,
-        random_refiner(dim, rng, size),
+        drawn(refiner, rng, size),
+        drawn(decoder, rng, size),
+        drawn(refiner, rng, size),
         (FitScores(k, free=0.1, single_stage=0.2, cascade=0.3),),
     )
     return fitted_codec(fitted, k)

@@ -29,9 +29,10 @@ def test_a_free_codec_is_its_settings(tmp_path: Path) -> None:
     assert (loaded.k, loaded.config.restarts, loaded.scores) == (7, 3, ())
 
 
+@pytest.mark.parametrize("layout", ["light", "paper"])
 @pytest.mark.parametrize("cascade", [True, False])
-def test_a_fitted_codec_comes_back_the_same(tmp_path: Path, cascade: bool) -> None:
-    codec = random_codec(16, 0)
+def test_a_fitted_codec_comes_back_the_same(tmp_path: Path, cascade: bool, layout: str) -> None:
+    codec = random_codec(16, 0, layout=layout)
     codec = codec if cascade else codec.single_stage
     codec.save(tmp_path / "c")
     names = {path.name for path in (tmp_path / "c").iterdir()}

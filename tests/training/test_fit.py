@@ -7,8 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import glie
+from glie.codec.readout.decoder import PaperDecoder
+from glie.codec.readout.generative import FitScores
+from glie.index.memory import search_codes
 from glie.training.augment import varied
 from glie.training.fitter import FitProgress
 from glie.training.inputs import split
@@ -66,6 +71,53 @@ def test_it_learns_what_there_is_to_learn() -> None:
         ranks = (scores > scores.diagonal()[:, None]).sum(axis=1)
         found.append((1 / (1 + ranks)).mean())
     assert found[1] > found[0]
+
+
+def regular(count: int = 150, seed: int = 0) -> Data:
+    """Pages whose vectors lie on both sides of their centroid, along a direction that follows from
+    it by a fixed rule. A query asks mostly for that direction, in which the centroid has nothing:
+    a decoder that has learned the rule knows it."""
+    rule = np.linalg.qr(np.random.default_rng(9).normal(size=(8, 8)))[0]
+    rng = np.random.default_rng(seed)
+    pages, queries = [], []
+    for _ in range(count):
+        content = unit(rng.normal(size=(1, 8)))
+        aside = content @ rule
+        sides = np.repeat([[0.7], [-0.7]], 5, axis=0)
+        rows = np.concatenate([content.repeat(10, 0), sides * aside], axis=1)
+        pages.append(unit(rows + 0.03 * rng.normal(size=rows.shape)))
+        asked = np.concatenate([0.3 * content, aside], axis=1).repeat(2, 0)
+        queries.append(unit(asked + 0.25 * rng.normal(size=asked.shape)))
+    return glie.Pages(pages), queries, [[str(i)] for i in range(count)]
+
+
+@pytest.mark.parametrize(("recipe", "epochs"), [("default", None), ("paper", 12)])
+def test_the_decoder_improves_the_ranking_of_pages_it_has_never_seen(
+    recipe: str, epochs: int | None
+) -> None:
+    codec = glie.fit(*regular(), k=1, recipe=recipe, epochs=epochs)
+    assert codec.regenerates
+    pages, queries, _ = regular(seed=1)
+
+    def found_first(codec: glie.Codec) -> float:
+        regenerate = codec.regenerate if codec.regenerates else None
+        found = search_codes(glie.Queries(queries), codec.compress(pages), regenerate, 1)
+        return float(np.mean([row[0] == page for page, row in enumerate(found.positions)]))
+
+    stored = found_first(codec.single_stage)
+    assert found_first(codec) > stored + 0.2
+    assert stored < 0.2
+
+
+def test_a_gain_within_its_standard_error_does_not_pay() -> None:
+    scores = FitScores(
+        4, free=0.5, single_stage=0.51, cascade=0.52, single_stage_error=0.02, cascade_error=0.01
+    )
+    assert not scores.single_stage_pays
+    assert scores.cascade_pays
+    codec = glie.fit(*cluttered(60), k=2, recipe=QUICK, epochs=1)
+    assert codec.measured is not None
+    assert codec.measured.cascade_error > 0
 
 
 def test_the_same_seed_gives_the_same_codec() -> None:
@@ -191,6 +243,7 @@ def test_the_paper_s_recipe() -> None:
         **{"patches": 48, "directions": 128, "width": 256, "depth": 1, "of_regenerated": 1.0},
         **{"of_code": 0.5, "chamfer": 0.5, "overshoot": 0.5, "support": 0.1, "vectors": None},
         **{
+            "layout": "paper",
             "code_batch": None,
             "strength": 1.0,
             "vary": False,
@@ -199,17 +252,55 @@ def test_the_paper_s_recipe() -> None:
         },
     } == dataclasses.asdict(PAPER)
     codec = glie.fit(*cluttered(30), k=2, recipe="paper", epochs=1)
+    assert isinstance(fitted_of(codec).decoder, PaperDecoder)
     assert fitted_of(codec).decoder.step.shape == (256, 16)
 
 
-def test_held_out_pages_are_not_fitted_on() -> None:
-    answers = [[i // 2] for i in range(40)]  # two questions a page
-    trained, held = split(answers, 0.2, np.random.default_rng(0))
-    assert len(held) == 8
-    assert not {answers[q][0] for q in trained} & {answers[q][0] for q in held}
-    # unless hardly any would be left
-    trained, held = split([[0]] * 10, 0.2, np.random.default_rng(0))
-    assert sorted([*trained, *held]) == list(range(10))
+@given(st.integers(2, 30), st.integers(2, 60), st.integers(1, 3), st.integers(0, 999))
+def test_the_holdout_is_split_by_page(pages: int, count: int, most: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    answers = [
+        sorted({int(row) for row in rng.integers(0, pages, rng.integers(1, most + 1))})
+        for _ in range(count)
+    ]
+    trained, held, held_pages = split(answers, pages, 0.2, rng)
+    assert len(held) >= 1
+    assert len(trained) >= 1
+    assert not set(trained) & set(held)
+    if len(held_pages):
+        taken = set(held_pages.tolist())
+        assert {row for query in held for row in answers[query]} == taken
+        # every question that asks for another page is fitted on, if a page is left to tell apart
+        left = [set(rows) - taken for rows in answers]
+        assert set(trained) == {q for q in range(count) if 0 < len(left[q]) < pages - len(taken)}
+
+
+def test_few_pages_with_many_questions_are_split_by_page() -> None:
+    answers = [[i // 5] for i in range(500)]  # five questions a page
+    trained, held, held_pages = split(answers, 100, 0.2, np.random.default_rng(0))
+    assert (len(trained), len(held), len(held_pages)) == (400, 100, 20)
+    # one page: it cannot be divided
+    trained, held, held_pages = split([[0]] * 10, 3, 0.2, np.random.default_rng(0))
+    assert (len(trained), len(held), len(held_pages)) == (8, 2, 0)
+
+
+def test_a_fit_reads_no_held_out_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    from glie.training.batches import Corpus
+
+    read: list[glie.Pages] = []
+    init = Corpus.__init__
+
+    def seen(self: Corpus, pages: glie.Pages, *rest: Any) -> None:
+        read.append(pages)
+        init(self, pages, *rest)
+
+    monkeypatch.setattr(Corpus, "__init__", seen)
+    data = cluttered(30)
+    notes = glie.fit(*data, k=2, recipe=QUICK, epochs=1).notes
+    assert (notes["pages"], notes["trained_pages"], notes["held_out_pages"]) == (30, 24, 6)
+    assert (notes["queries"], notes["held_out"]) == (24, 6)
+    assert read
+    assert all(len(pages) == 24 for pages in read)
 
 
 def test_negatives_are_the_best_that_are_not_relevant() -> None:

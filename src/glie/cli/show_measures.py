@@ -79,11 +79,16 @@ def print_fit(codec: glie.Codec, to: Path) -> None:
     made = " made of page vectors" if notes["pseudo_queries"] else ""
     pace = f", {1000 * notes['step_seconds']:.0f} ms each" if notes["steps"] else ""
     print(
-        f"{to}: fitted on {count(notes['pages'], 'page')} and "
+        f"{to}: fitted on {count(notes['trained_pages'], 'page')} and "
         f"{count(notes['queries'], 'question')}{made} in {notes['seconds']:.0f} s "
         f"({count(notes['steps'], 'step')}{pace})"
     )
-    print(f"nDCG@5 on {count(notes['held_out'], 'question')} held out:")
+    asked = count(notes["held_out"], "question")
+    if notes["held_out_pages"]:
+        apart = f"about {count(notes['held_out_pages'], 'other page')}"
+    else:
+        apart = "held out, about pages that were fitted on: too few pages have questions"
+    print(f"nDCG@5 on {asked} {apart}, over all pages:")
     table = rich.table.Table(box=None, pad_edge=False)
     for heading in ("k", "normalised k-means", "one stage", "two stages", "kept"):
         table.add_column(heading, justify="right")

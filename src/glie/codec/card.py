@@ -73,7 +73,8 @@ def _data(codec: Codec) -> str:
         return "pages that were not noted"
     asked = "questions made of them" if notes.get("pseudo_queries") else "questions"
     cut = ", interrupted" if notes.get("interrupted") else ""
-    return f"{notes['pages']:,} pages and {notes.get('queries', 0):,} {asked}{cut}"
+    pages = notes.get("trained_pages", notes["pages"])  # earlier codecs fitted on all pages
+    return f"{pages:,} pages and {notes.get('queries', 0):,} {asked}{cut}"
 
 
 def _measured(codec: Codec) -> str:

@@ -15,9 +15,9 @@ from glie.codec.codes import Codes
 from glie.codec.config import CodecConfig
 from glie.codec.readout.base import AnchorsOnly, Readout
 from glie.codec.readout.codebook import Codebook
-from glie.codec.readout.decoder import Decoder
+from glie.codec.readout.decoder import AnyDecoder
 from glie.codec.readout.generative import FitScores, Fitted, Generative
-from glie.codec.readout.refiner import Refiner
+from glie.codec.readout.refiner import AnyRefiner
 from glie.codec.readout.residual import Residual
 from glie.errors import CodecError, InputError, VectorError
 from glie.identity import EncoderId, Identified, check_match
@@ -136,12 +136,12 @@ class Codec:
         return self.readout.measured if isinstance(self.readout, Generative) else None
 
     @property
-    def refiner(self) -> Refiner | None:
+    def refiner(self) -> AnyRefiner | None:
         """The network that moves the anchors, if it uses one."""
         return self.readout.refiner if isinstance(self.readout, Generative) else None
 
     @property
-    def decoder(self) -> Decoder | None:
+    def decoder(self) -> AnyDecoder | None:
         """The network that regenerates a page, if it uses one."""
         return self.readout.decoder if isinstance(self.readout, Generative) else None
 

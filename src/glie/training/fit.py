@@ -60,9 +60,7 @@ def fit(
     config = CodecConfig(k=4 if 4 in budgets else budgets[0])
     fitted = fitter.best(entry)
     notes = {
-        "pages": len(pages),
-        "queries": len(inputs.trained),
-        "held_out": len(inputs.held),
+        **inputs.counts,
         "pseudo_queries": inputs.pseudo,
         "recipe": dataclasses.asdict(chosen),
         "seed": seed,

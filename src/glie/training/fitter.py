@@ -13,15 +13,21 @@ import numpy.typing as npt
 
 from glie.codec.codec import Codec
 from glie.codec.codes import Codes
-from glie.codec.readout.decoder import Decoder, new_decoder
+from glie.codec.readout.decoder import AnyDecoder, new_decoder, new_paper_decoder
 from glie.codec.readout.generative import FitScores, Fitted
-from glie.codec.readout.refiner import Refiner, new_refiner, with_strength
+from glie.codec.readout.refiner import (
+    AnyRefiner,
+    new_paper_refiner,
+    new_refiner,
+    with_strength,
+)
 from glie.identity import EncoderId
 from glie.kernels.maxsim import maxsim
 from glie.pages import Pages, Queries
 from glie.progress import Progress
 from glie.renamed import renamed
 from glie.training.augment import varied
+from glie.training.holdout import BestSteps, Holdout
 from glie.training.inputs import Inputs, Ints
 from glie.training.negatives import hard_negatives
 from glie.training.pseudo import pseudo_queries
@@ -79,32 +85,36 @@ class Fitter:
     ) -> None:
         import torch
 
-        from glie.training.holdout import Holdout
-
         self.recipe, self.progress = recipe, progress
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         # separate random streams: the split of the holdout has already drawn from `seed`
         self.rng, born = (np.random.default_rng([seed, stream]) for stream in (1, 2))
         self.generator = torch.Generator(self.device).manual_seed(seed)
-        pages, queries, answers, trained, held, pseudo = inputs
-        self.pages, self.codes, self.budgets = pages, codes, list(codes)
+        queries, answers, (trained, held, _) = inputs.queries, inputs.answers, inputs.split
+        rows = inputs.trained_pages
+        self.pages, self.budgets = inputs.pages.take(rows), list(codes)
+        self.codes = {k: code.take(rows) for k, code in codes.items()}
+        place = {int(row): at for at, row in enumerate(rows)}
+        asked = [[place[row] for row in answers[query] if row in place] for query in trained]
         # pseudo-queries are new in each epoch, of pages that no held-out query asks for
-        self.queries = [] if pseudo else [queries[int(query)] for query in trained]
-        self.answers = [] if pseudo else [answers[int(query)] for query in trained]
-        self.owners = np.array([answers[int(q)][0] for q in trained] if pseudo else [], np.int64)
+        self.queries = [] if inputs.pseudo else [queries[int(query)] for query in trained]
+        self.answers = [] if inputs.pseudo else asked
+        self.owners = np.array([found[0] for found in asked] if inputs.pseudo else [], np.int64)
         self.epoch: _Epoch | None = None
         self.holdout = Holdout(
-            pages,
+            inputs.pages,
             Queries([queries[int(query)] for query in held]),
             [answers[int(query)] for query in held],
             codes,
         )
-        network = new_decoder(pages.dim, born, width=recipe.width, depth=recipe.depth)
-        self.refiner = Refiner(*map(self._parameter, new_refiner(pages.dim, born)))
-        self.decoder = Decoder(*map(self._parameter, network))
+        refiner, decoder = new_networks(recipe, self.pages.dim, born)
+        self.refiner = type(refiner)(*map(self._parameter, refiner))
+        self.decoder = type(decoder)(*map(self._parameter, decoder))
         self.averaged = [w.detach().clone() for w in (*self.refiner, *self.decoder)]
         self.directions = torch.nn.functional.normalize(
-            torch.randn(recipe.directions, pages.dim, generator=self.generator, device=self.device),
+            torch.randn(
+                recipe.directions, self.pages.dim, generator=self.generator, device=self.device
+            ),
             dim=-1,
         )
         self.code_steps = self._steps(recipe.code_batch, recipe.code_steps, len(trained))
@@ -117,8 +127,8 @@ class Fitter:
         self.losses: list[dict[str, float]] = []  # of the steps since the last report
         self.single_stage: dict[int, float] = {}
         self.cascade: dict[int, float] = {}
-        self.best_single: tuple[float, dict[int, float], Refiner] | None = None
-        self.best_cascade: tuple[float, dict[int, float], Refiner, Decoder] | None = None
+        self.best_single: tuple[float, dict[int, float], AnyRefiner] | None = None
+        self.best_cascade: tuple[float, dict[int, float], AnyRefiner, AnyDecoder] | None = None
         self._measure()  # a result to return, even if the fit is interrupted at once
 
     def _parameter(self, array: npt.NDArray[np.float32]) -> Any:
@@ -282,11 +292,11 @@ class Fitter:
 
     def _measure(self) -> None:
         weights = [average.cpu().numpy().copy() for average in self.averaged]
-        decoder = Decoder(*weights[len(Refiner._fields) :])
+        decoder = type(self.decoder)(*weights[len(self.refiner) :])
         self.measurements += 1
         if self.refiner.output.requires_grad:
             # part of the way from the free to the refined code transfers better than all of it
-            refiner = Refiner(*weights[: len(Refiner._fields)])
+            refiner = type(self.refiner)(*weights[: len(self.refiner)])
             refiner = with_strength(refiner, self.recipe.strength)
             self.single_stage = self.holdout.single_stage(refiner)
             single = _mean(self.single_stage)
@@ -326,18 +336,41 @@ class Fitter:
         _, cascade, refiner, decoder = self.best_cascade
         if self.recipe.code_batch is not None:
             refiner = single_refiner
+        errors = dict.fromkeys(self.budgets, 0.0)
         try:
+            errors = self.holdout.single_stage_errors(single_refiner)
             if self.frozen:
                 steps = self.holdout.best_steps(refiner, decoder)
             else:  # interrupted before the decoder was fitted
-                steps = {k: (score, 0.0) for k, score in single.items()}
+                steps = {k: BestSteps(score, 0.0, errors[k]) for k, score in single.items()}
         except KeyboardInterrupt:  # a second time: keep the scores as measured
             self.interrupted = True
-            steps = {k: (score, 1.0) for k, score in cascade.items()}
+            steps = {k: BestSteps(score, 1.0) for k, score in cascade.items()}
         budgets = tuple(
-            FitScores(k, self.holdout.free[k], single[k], *steps[k]) for k in self.budgets
+            FitScores(
+                k,
+                free=self.holdout.free[k],
+                single_stage=single[k],
+                cascade=steps[k].score,
+                step=steps[k].share,
+                single_stage_error=errors[k],
+                cascade_error=steps[k].error,
+            )
+            for k in self.budgets
         )
         return Fitted(refiner, decoder, single_refiner, budgets, encoder)
+
+
+def new_networks(
+    recipe: Recipe, dim: int, rng: np.random.Generator
+) -> tuple[AnyRefiner, AnyDecoder]:
+    """Untrained networks in the layout and size of a recipe."""
+    size = {"width": recipe.width, "depth": recipe.depth}
+    if recipe.layout == "paper":
+        decoder: AnyDecoder = new_paper_decoder(dim, rng, **size)
+        return new_paper_refiner(dim, rng), decoder
+    decoder = new_decoder(dim, rng, **size)
+    return new_refiner(dim, rng), decoder
 
 
 def _mean(scores: Mapping[int, float]) -> float:

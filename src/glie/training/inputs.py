@@ -1,4 +1,4 @@
-"""The inputs of a fit: checked, and split into training and held-out queries."""
+"""The inputs of a fit: checked, and split by page into training and holdout."""
 
 from __future__ import annotations
 
@@ -17,16 +17,41 @@ from glie.training.recipe import Recipe
 Ints = npt.NDArray[np.int64]
 
 
+class Split(NamedTuple):
+    """The queries to fit on and those held out, by number, and the pages held out, by row. A fit
+    reads no held-out page. Where pages cannot be divided, none is held out."""
+
+    trained: Ints
+    held: Ints
+    held_pages: Ints
+
+
 class Inputs(NamedTuple):
-    """Pages and queries. `answers` has the rows of the relevant pages of each query; `trained` and
-    `held` number the queries to fit on and those held out. Pseudo-queries are made of pages."""
+    """Pages and queries. `answers` has the rows of the relevant pages of each query.
+    Pseudo-queries are made of pages."""
 
     pages: Pages
     queries: Queries
     answers: list[list[int]]
-    trained: Ints
-    held: Ints
+    split: Split
     pseudo: bool
+
+    @property
+    def trained_pages(self) -> Ints:
+        """The rows of the pages to fit on."""
+        return np.setdiff1d(np.arange(len(self.pages)), self.split.held_pages)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many pages and queries each side has, for the notes of a fit."""
+        trained, held, held_pages = self.split
+        return {
+            "pages": len(self.pages),
+            "trained_pages": len(self.trained_pages),
+            "held_out_pages": len(held_pages),
+            "queries": len(trained),
+            "held_out": len(held),
+        }
 
 
 def checked_inputs(
@@ -45,7 +70,7 @@ def checked_inputs(
         raise InputError("relevant: given without queries; give both, or neither")
     else:
         asked, answers = pseudo_queries(pages, np.arange(len(pages)), len(pages), rng)
-    return Inputs(pages, asked, answers, *split(answers, recipe.holdout, rng), pseudo)
+    return Inputs(pages, asked, answers, split(answers, len(pages), recipe.holdout, rng), pseudo)
 
 
 def checked_budgets(k: int | Iterable[int]) -> list[int]:
@@ -105,15 +130,28 @@ def _checked_queries(
     return kept, [answers[i] for i in answered]
 
 
-def split(answers: list[list[int]], share: float, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """The queries to fit on, and the queries held out.
+def split(answers: list[list[int]], pages: int, share: float, rng: np.random.Generator) -> Split:
+    """Hold out about this share of the queries, by page: a held-out query has only held-out pages,
+    and every other query is fitted on, with what it has of the other pages.
 
-    A query that shares a relevant page with a held-out query is not fitted on, unless that would
-    drop more than half of the queries.
+    If that leaves nothing to fit on, as where all queries ask for one page, both sides share all
+    pages.
     """
     order = rng.permutation(len(answers))
-    held = order[: min(max(1, round(share * len(order))), len(order) - 1)]
-    rest = order[len(held) :]
-    taken = {row for query in held for row in answers[query]}
-    apart = np.array([q for q in rest if taken.isdisjoint(answers[q])], dtype=np.int64)
-    return (apart if 2 * len(apart) >= len(rest) else rest), held
+    wanted = min(max(1, round(share * len(order))), len(order) - 1)
+    asked_of: dict[int, list[int]] = {}
+    for query, rows in enumerate(answers):
+        for row in rows:
+            asked_of.setdefault(row, []).append(query)
+    held, taken = set[int](), set[int]()
+    for query in order.tolist():
+        if len(held) >= wanted:
+            break
+        taken.update(answers[query])
+        touched = {other for row in answers[query] for other in asked_of[row]}
+        held.update(other for other in touched if taken.issuperset(answers[other]))
+    left = [len(set(rows) - taken) for rows in answers]
+    trained = [query for query in order.tolist() if 0 < left[query] < pages - len(taken)]
+    if not trained:
+        return Split(order[wanted:], order[:wanted], np.empty(0, np.int64))
+    return Split(*(np.array(found, np.int64) for found in (trained, sorted(held), sorted(taken))))

@@ -6,13 +6,13 @@ import torch
 from torch import Tensor
 
 from glie.codec.readout.decoder import (
-    Decoder,
+    AnyDecoder,
     children,
     cluster_features,
     position_features,
     spread,
 )
-from glie.codec.readout.refiner import Refiner, refine
+from glie.codec.readout.refiner import AnyRefiner, refine
 from glie.training.batches import TrainingBatch, padded
 from glie.training.losses import (
     NOTHING,
@@ -29,7 +29,7 @@ Terms = dict[str, Tensor]
 
 
 def code_objective(
-    refiner: Refiner, batch: TrainingBatch, wanted: Tensor, temperature: float
+    refiner: AnyRefiner, batch: TrainingBatch, wanted: Tensor, temperature: float
 ) -> Terms:
     """The term of the refiner alone: each query ranks all pages of the batch by their code as the
     `wanted` scores (B, P) do. Scores are MaxSim divided by the number of tokens."""
@@ -43,8 +43,8 @@ def code_objective(
 
 
 def objective(
-    refiner: Refiner,
-    decoder: Decoder,
+    refiner: AnyRefiner,
+    decoder: AnyDecoder,
     batch: TrainingBatch,
     recipe: Recipe,
     directions: Tensor,
@@ -108,7 +108,7 @@ class Slots:
     """The slots of a batch's pages, and the vectors that a decoder regenerates there."""
 
     def __init__(
-        self, decoder: Decoder, code: Tensor, batch: TrainingBatch, read: Tensor | None = None
+        self, decoder: AnyDecoder, code: Tensor, batch: TrainingBatch, read: Tensor | None = None
     ) -> None:
         """`read` is the code that the network sees, by default `code`."""
         self.decoder, self.batch = decoder, batch
@@ -117,7 +117,8 @@ class Slots:
         self.anchors = code.reshape(-1, code.shape[-1])
         self.clusters = hidden.reshape(-1, hidden.shape[-1])
         self.spreads = spread(batch.norms).reshape(-1, 1)
-        features = torch.from_numpy(position_features(0, int(batch.counts.max())))
+        slots = int(batch.counts.max())
+        features = torch.from_numpy(position_features(0, slots, len(decoder.slot)))
         self.positions = features.to(code.device) @ decoder.slot
 
     def vectors(self, slots: Tensor) -> Tensor:

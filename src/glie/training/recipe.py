@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from glie.codec.readout.generative import LAYOUTS
 from glie.errors import InputError
 
 
@@ -32,6 +33,7 @@ class Recipe:
     overshoot: float = 0.5
     support: float = 0.1
     # settings in which the two recipes differ
+    layout: str = "paper"  # of the networks, or "light": hidden layers run once a cluster
     vectors: int | None = None  # vectors of a page that a step reads and regenerates; None: all
     code_batch: int | None = (
         None  # queries a step in which the refiner is fitted first; None: it is not
@@ -55,6 +57,9 @@ class Recipe:
                 raise InputError(
                     f"recipe: {name}: expected a whole number of at least 1, found {value!r}"
                 )
+        if self.layout not in LAYOUTS:
+            known = ", ".join(LAYOUTS)
+            raise InputError(f"recipe: layout: expected one of {known}, found {self.layout!r}")
         if not 0 < self.holdout < 1:
             raise InputError(
                 f"recipe: holdout: expected a share of the queries, found {self.holdout!r}"
@@ -64,6 +69,7 @@ class Recipe:
 PAPER = Recipe()
 DEFAULT = Recipe(
     epochs=None,
+    layout="light",
     vectors=256,
     code_batch=48,
     strength=0.25,

@@ -13,21 +13,24 @@ from hypothesis import strategies as st
 import glie
 from glie.codec.readout.decoder import (
     ALPHA,
-    Decoder,
+    PAPER_FEATURES,
     Unrolled,
     children,
     cluster_features,
     new_decoder,
+    new_paper_decoder,
     position_features,
     regenerated,
     spread,
 )
-from glie.codec.readout.refiner import new_refiner
 from glie.kernels.maxsim import maxsim
-from tests.codec.networks import random_codec
+from glie.training.fitter import new_networks
+from glie.training.recipe import Recipe
+from tests.codec.networks import drawn, random_codec
 from tests.conftest import make_arrays, unit
 
 sizes = st.sampled_from([0.01, 0.3, 3.0, 30.0])
+layouts = st.sampled_from(["light", "paper"])
 
 
 def token_bests(tokens: np.ndarray, vectors: np.ndarray) -> np.ndarray:
@@ -37,10 +40,12 @@ def token_bests(tokens: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     return maxsim(tokens, each, vectors, *rows)[:, 0]
 
 
-@given(st.integers(1, 6), st.integers(1, 8), st.integers(0, 999), sizes)
-def test_regeneration_keeps_its_promises(count: int, k: int, seed: int, size: float) -> None:
+@given(st.integers(1, 6), st.integers(1, 8), st.integers(0, 999), sizes, layouts)
+def test_regeneration_keeps_its_promises(
+    count: int, k: int, seed: int, size: float, layout: str
+) -> None:
     pages = glie.Pages(make_arrays(count, seed=seed, low=1))
-    codec = random_codec(16, seed, k, size)
+    codec = random_codec(16, seed, k, size, layout)
     codes = codec.compress(pages)
     made = codec.regenerate(codes)
     # the slots of a page sum to N
@@ -76,13 +81,14 @@ def test_pages_with_little_in_them(rows: np.ndarray) -> None:
     np.testing.assert_allclose(np.linalg.norm(made.vectors, axis=1), 1, atol=1e-6)
 
 
-def test_a_page_is_regenerated_alike_alone_and_among_others() -> None:
+@pytest.mark.parametrize("layout", ["light", "paper"])
+def test_a_page_is_regenerated_alike_alone_and_among_others(layout: str) -> None:
     pages = glie.Pages(make_arrays(6, high=300))
-    codec = random_codec(16, 1)
+    codec = random_codec(16, 1, layout=layout)
     codes = codec.compress(pages)
     together = codec.regenerate(codes)
     for page in (5, 0, 3):
-        alone = random_codec(16, 1).regenerate(codes.take(np.array([page])))
+        alone = random_codec(16, 1, layout=layout).regenerate(codes.take(np.array([page])))
         assert alone.vectors.tobytes() == together[page].tobytes()
 
 
@@ -108,14 +114,15 @@ def test_codes_stored_in_16_bits() -> None:
 @pytest.mark.parametrize(
     ("width", "depth", "parameters"),
     [
-        *((128, 1, 184e3), (128, 3, 316e3), (256, 1, 415e3), (512, 1, 1.3e6)),
-        *((512, 3, 3.4e6), (1024, 1, 4.6e6), (1024, 3, 13.0e6)),
+        *((128, 1, "184K"), (128, 3, "316K"), (256, 1, "415K"), (512, 1, "1.3M")),
+        *((512, 3, "3.4M"), (1024, 1, "4.6M"), (1024, 3, "13.0M")),
     ],
 )
-def test_the_capacities_of_the_paper(width: int, depth: int, parameters: float) -> None:
-    rng = np.random.default_rng(0)
-    arrays = [*new_refiner(128, rng), *new_decoder(128, rng, width=width, depth=depth)]
-    assert sum(array.size for array in arrays) == pytest.approx(parameters, rel=0.06)
+def test_the_capacities_of_the_paper(width: int, depth: int, parameters: str) -> None:
+    recipe = Recipe(width=width, depth=depth)
+    networks = new_networks(recipe, 128, np.random.default_rng(0))
+    size = sum(array.size for network in networks for array in network)
+    assert (f"{size / 1e3:.0f}K" if size < 1e6 else f"{size / 1e6:.1f}M") == parameters
 
 
 def test_any_dimension() -> None:
@@ -127,14 +134,42 @@ def test_any_dimension() -> None:
         np.testing.assert_allclose(np.linalg.norm(made.vectors, axis=1), 1, atol=1e-6)
 
 
-def test_tensors_and_arrays_agree() -> None:
+def test_the_paper_s_decoder_is_an_mlp_of_anchor_norm_count_and_slot() -> None:
+    """Against torch's own layers, on all inputs side by side."""
+    rng = np.random.default_rng(0)
+    weights = drawn(new_paper_decoder(8, rng, width=16, depth=2), rng, 0.2)
+    anchors = unit(rng.normal(size=(5, 8)))
+    norms, counts = rng.random(5).astype(np.float32), np.arange(1, 6, dtype=np.float32)
+    slots = position_features(0, 5, PAPER_FEATURES)
+    features = cluster_features(weights, anchors, norms, counts)
+    made = children(weights, anchors, features, spread(norms), slots @ weights.slot)
+
+    w = type(weights)(*map(torch.from_numpy, weights))
+    u = torch.from_numpy(anchors)
+    columns = [u * 8**0.5, torch.from_numpy(norms)[:, None], torch.from_numpy(counts + 1).log()]
+    inputs = torch.cat([*columns[:2], columns[2][:, None], torch.from_numpy(slots)], 1)
+    hidden = inputs @ torch.cat([w.anchor, w.slot]) + w.anchor_bias
+    for block in range(2):
+        read = torch.nn.functional.layer_norm(hidden, (16,), w.norm[block], w.norm_bias[block])
+        read = torch.relu(read @ w.up[block] + w.up_bias[block])
+        hidden = hidden + read @ w.down[block] + w.down_bias[block]
+    step = hidden @ w.step + w.step_bias
+    step = step - (step * u).sum(1, keepdim=True) * u
+    length = step.norm(dim=1, keepdim=True)
+    step = step * ALPHA / (ALPHA**2 + length**2).sqrt()
+    expected = torch.nn.functional.normalize(u + step, dim=1)
+    np.testing.assert_allclose(made, expected.numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize("layout", ["light", "paper"])
+def test_tensors_and_arrays_agree(layout: str) -> None:
     """Fitting and serving run the same lines; here on the same numbers."""
     rng = np.random.default_rng(0)
-    weights = new_decoder(8, rng, width=16, depth=2)
-    tensors = Decoder(*map(torch.from_numpy, weights))
+    _, weights = new_networks(Recipe(layout=layout, width=16, depth=2), 8, rng)
+    tensors = type(weights)(*map(torch.from_numpy, weights))
     anchors = unit(rng.normal(size=(5, 8)))
     norms, counts = np.full(5, 0.8, np.float32), np.arange(1, 6, dtype=np.float32)
-    slots = position_features(0, 5) @ weights.slot
+    slots = position_features(0, 5, len(weights.slot)) @ weights.slot
     features = cluster_features(weights, anchors, norms, counts)
     plain = children(weights, anchors, features, spread(norms), slots)
     a, n, c, s = map(torch.from_numpy, (anchors, norms, counts, slots))

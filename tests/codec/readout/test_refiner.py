@@ -8,8 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import glie
-from glie.codec.readout.refiner import HEADS, Refiner, new_refiner, refine, refined, with_strength
-from tests.codec.networks import random_refiner
+from glie.codec.readout.refiner import (
+    HEADS,
+    Refiner,
+    new_paper_refiner,
+    new_refiner,
+    refine,
+    refined,
+    with_strength,
+)
+from tests.codec.networks import random_paper_refiner, random_refiner
 from tests.conftest import Floats, make_arrays, unit
 
 
@@ -38,15 +46,34 @@ def test_it_is_cross_attention(n: int, k: int, dim: int, seed: int) -> None:
     )
 
 
+@given(st.integers(1, 40), st.integers(1, 6), st.integers(0, 999))
+def test_the_paper_s_is_torch_s_attention(n: int, k: int, seed: int) -> None:
+    """Multi-head attention of torch with its own output, and a projection after it."""
+    dim, rng = 16, np.random.default_rng(seed)
+    weights = random_paper_refiner(dim, rng, 0.2)
+    anchors, vectors = unit(rng.normal(size=(k, dim))), unit(rng.normal(size=(n, dim)))
+    w = type(weights)(*map(torch.from_numpy, weights))
+    layer = torch.nn.MultiheadAttention(dim, HEADS)
+    with torch.no_grad():
+        layer.in_proj_weight.copy_(torch.cat([w.query.T, w.key.T, w.value.T]))
+        layer.in_proj_bias.copy_(torch.cat([w.query_bias, w.key_bias, w.value_bias]))
+        layer.out_proj.weight.copy_(w.mix.T)
+        layer.out_proj.bias.copy_(w.mix_bias)
+        u, x = (torch.from_numpy(rows * dim**0.5) for rows in (anchors, vectors))
+        moved = torch.from_numpy(anchors) + layer(u, x, x)[0] @ w.output + w.output_bias
+    expected = torch.nn.functional.normalize(moved, dim=1)
+    np.testing.assert_allclose(refine(weights, anchors, vectors), expected.numpy(), atol=2e-5)
+
+
 @given(st.integers(1, 40), st.integers(1, 6), st.integers(1, 40), st.integers(0, 999))
 def test_fresh_it_changes_no_bit(n: int, k: int, dim: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     anchors, vectors = unit(rng.normal(size=(k, dim))), unit(rng.normal(size=(n, dim)))
-    weights = new_refiner(dim, rng)
-    assert refine(weights, anchors, vectors).tobytes() == anchors.tobytes()
-    tensors = Refiner(*map(torch.from_numpy, weights))
-    as_tensor = refine(tensors, torch.from_numpy(anchors), torch.from_numpy(vectors))
-    assert as_tensor.numpy().tobytes() == anchors.tobytes()
+    for weights in (new_refiner(dim, rng), new_paper_refiner(dim, rng)):
+        assert refine(weights, anchors, vectors).tobytes() == anchors.tobytes()
+        tensors = type(weights)(*map(torch.from_numpy, weights))
+        as_tensor = refine(tensors, torch.from_numpy(anchors), torch.from_numpy(vectors))
+        assert as_tensor.numpy().tobytes() == anchors.tobytes()
 
 
 def test_a_fresh_one_can_learn() -> None:

@@ -35,3 +35,10 @@ def relu(array: Array) -> Array:
 def dot(one: Array, other: Array) -> Array:
     """Inner products along the last axis, which is kept with length 1."""
     return (one * other).sum(-1)[..., None]
+
+
+def standardised(array: Array) -> Array:
+    """LayerNorm without its weights: mean 0 and variance 1 along the last axis."""
+    centred = array - array.mean(-1)[..., None]
+    variance = (centred * centred).mean(-1)[..., None]
+    return centred / library(array).sqrt(variance + 1e-5)

@@ -1,9 +1,12 @@
 """The decoder: regenerates all N vectors of a page from its k stored ones.
 
 Cluster j has n_j slots. Slot 0 is the stored vector itself. Every other slot takes a step from it
-in the tangent plane, shorter than ALPHA, so it stays within arctan(ALPHA) of it. The network reads
-a cluster (anchor, norm, count) once. A slot adds fixed sine and cosine features of its position,
-and one layer turns the sum into a step, in proportion to the spread of the cluster.
+in the tangent plane, shorter than ALPHA, so it stays within arctan(ALPHA) of it.
+
+There are two layouts. In both, a slot adds fixed sine and cosine features of its position to
+features of its cluster (anchor, norm, count). In the paper's, the hidden layers read the sum: they
+run once a slot. In the light one they read the cluster, once, and a single layer turns the sum into
+a step, in proportion to the spread of the cluster.
 """
 
 from __future__ import annotations
@@ -14,16 +17,17 @@ import numpy as np
 import numpy.typing as npt
 
 from glie.codec.codes import Codes
-from glie.codec.readout.arrays import Array, dot, library, relu
+from glie.codec.readout.arrays import Array, dot, library, relu, standardised
 from glie.pages import Pages
 
 ALPHA = 0.75
 FEATURES = 96  # of a slot's position
+PAPER_FEATURES = 12  # with which all seven published sizes are exact
 SLOTS_TOGETHER = 512  # a range for one thread: about a millisecond of work
 
 
 class Decoder(NamedTuple):
-    """The weights, for a width W and a depth of L blocks."""
+    """The weights of the light layout, for a width W and a depth of L blocks."""
 
     anchor: Array  # (D + 2, W): anchor, norm, log count
     anchor_bias: Array  # (W,)
@@ -36,7 +40,29 @@ class Decoder(NamedTuple):
     step_bias: Array  # (D,)
 
 
-def new_decoder(dim: int, rng: np.random.Generator, *, width: int, depth: int) -> Decoder:
+class PaperDecoder(NamedTuple):
+    """The weights of the paper's layout. Its first layer reads anchor, norm, log count and slot: a
+    matrix of D + 14 rows, here in two parts."""
+
+    anchor: Array  # (D + 2, W)
+    anchor_bias: Array  # (W,)
+    norm: Array  # (L, W): of LayerNorm, before each block
+    norm_bias: Array  # (L, W)
+    up: Array  # (L, W, 2 W)
+    up_bias: Array  # (L, 2 W)
+    down: Array  # (L, 2 W, W)
+    down_bias: Array  # (L, W)
+    slot: Array  # (PAPER_FEATURES, W)
+    step: Array  # (W, D)
+    step_bias: Array  # (D,)
+
+
+AnyDecoder = Decoder | PaperDecoder
+
+
+def new_decoder(
+    dim: int, rng: np.random.Generator, *, width: int, depth: int, features: int = FEATURES
+) -> Decoder:
     """A decoder whose steps are short and random."""
 
     def normal(*shape: int, gain: float = 1.0) -> npt.NDArray[np.float32]:
@@ -52,29 +78,47 @@ def new_decoder(dim: int, rng: np.random.Generator, *, width: int, depth: int) -
         up_bias=zeros(depth, 2 * width),
         down=normal(depth, 2 * width, width, gain=0.5),
         down_bias=zeros(depth, width),
-        slot=normal(FEATURES, width, gain=2**0.5),
+        slot=normal(features, width, gain=2**0.5),
         step=normal(width, dim, gain=0.3 * dim**-0.5),
         step_bias=zeros(dim),
     )
 
 
-def cluster_features(weights: Decoder, anchors: Array, norms: Array, counts: Array) -> Array:
+def new_paper_decoder(
+    dim: int, rng: np.random.Generator, *, width: int, depth: int
+) -> PaperDecoder:
+    """The same in the paper's layout."""
+    light = new_decoder(dim, rng, width=width, depth=depth, features=PAPER_FEATURES)
+    shape = depth, width
+    return PaperDecoder(
+        **light._asdict(), norm=np.ones(shape, np.float32), norm_bias=np.zeros(shape, np.float32)
+    )
+
+
+def cluster_features(weights: AnyDecoder, anchors: Array, norms: Array, counts: Array) -> Array:
     """Features (..., k, W) of clusters: anchors (..., k, D), norms and counts (..., k)."""
     xp = library(anchors)
     scaled = anchors * anchors.shape[-1] ** 0.5
     sizes = xp.log(counts + 1)
     seen = xp.concatenate([scaled, norms[..., None], sizes[..., None]], axis=-1)
-    hidden = seen @ weights.anchor + weights.anchor_bias
-    for up, up_bias, down, down_bias in zip(
-        weights.up, weights.up_bias, weights.down, weights.down_bias, strict=True
-    ):
-        hidden = hidden + relu(hidden @ up + up_bias) @ down + down_bias
-    return hidden
+    features = seen @ weights.anchor + weights.anchor_bias
+    return features if isinstance(weights, PaperDecoder) else _hidden(weights, features)
 
 
-def position_features(first: int, last: int) -> npt.NDArray[np.float32]:
-    """Sines and cosines of positions, at frequencies 1 to 1/10,000: (last - first, FEATURES)."""
-    frequencies = 10_000.0 ** -(np.arange(FEATURES // 2) / (FEATURES // 2))
+def _hidden(weights: AnyDecoder, features: Array) -> Array:
+    """Features (..., W) after the residual blocks."""
+    blocks = weights.up, weights.up_bias, weights.down, weights.down_bias
+    for block, (up, up_bias, down, down_bias) in enumerate(zip(*blocks, strict=True)):
+        read = features
+        if isinstance(weights, PaperDecoder):
+            read = standardised(read) * weights.norm[block] + weights.norm_bias[block]
+        features = features + relu(read @ up + up_bias) @ down + down_bias
+    return features
+
+
+def position_features(first: int, last: int, features: int = FEATURES) -> npt.NDArray[np.float32]:
+    """Sines and cosines of positions, at frequencies 1 to 1/10,000: (last - first, features)."""
+    frequencies = 10_000.0 ** -(np.arange(features // 2) / (features // 2))
     angles = np.arange(first, last)[:, None] * frequencies
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
 
@@ -87,12 +131,15 @@ def spread(norms: Array) -> Array:
 
 
 def children(
-    weights: Decoder, anchors: Array, clusters: Array, spreads: Array, positions: Array
+    weights: AnyDecoder, anchors: Array, clusters: Array, spreads: Array, positions: Array
 ) -> Array:
     """The unit vectors (..., D) of slots, from the unit anchor, features (..., W) and spread
     (..., 1) of their clusters, and the features (..., W) of their positions."""
     xp = library(anchors)
-    step = (relu(clusters + positions) @ weights.step + weights.step_bias) * spreads
+    if isinstance(weights, PaperDecoder):
+        step = _hidden(weights, clusters + positions) @ weights.step + weights.step_bias
+    else:
+        step = (relu(clusters + positions) @ weights.step + weights.step_bias) * spreads
     step = step - dot(step, anchors) * anchors  # into the tangent plane
     squared = dot(step, step)
     # from |step| to ALPHA |step| / sqrt(ALPHA^2 + |step|^2): short steps stay, all are below ALPHA
@@ -101,7 +148,7 @@ def children(
     return (anchors + step) / xp.sqrt(1 + squared * shrink**2)
 
 
-def with_steps(weights: Decoder, share: float) -> Decoder:
+def with_steps(weights: AnyDecoder, share: float) -> AnyDecoder:
     """A decoder whose steps are scaled by `share`, before they are bounded."""
     return weights._replace(step=weights.step * share, step_bias=weights.step_bias * share)
 
@@ -136,7 +183,8 @@ class Unrolled:
 
     BLOCK = 256
 
-    def __init__(self, decoder: Decoder) -> None:
+    def __init__(self, decoder: AnyDecoder) -> None:
+        self.features = decoder.slot.shape[0]
         self.decoder = decoder._replace(
             anchor=Columns(decoder.anchor),
             up=list(map(Columns, decoder.up)),
@@ -149,7 +197,7 @@ class Unrolled:
         """The features of at least `slots` positions, (..., W)."""
         table = self._table
         new = [
-            position_features(first, first + self.BLOCK) @ self.decoder.slot
+            position_features(first, first + self.BLOCK, self.features) @ self.decoder.slot
             for first in range(len(table), slots, self.BLOCK)
         ]
         if new:
@@ -171,8 +219,11 @@ def regenerated(unrolled: Unrolled, codes: Codes) -> Pages:
     hidden = cluster_features(unrolled.decoder, unit, norms, sizes.astype(np.float32))
     vectors = np.empty((int(offsets[-1]), codes.dim), np.float32)
     starts = np.concatenate([[0], np.cumsum(sizes)])
+    if isinstance(unrolled.decoder, PaperDecoder):
+        _fill_by_slot(unrolled, unit, hidden, starts, vectors)
+    else:
+        _fill(unrolled, unit, hidden, spread(norms)[:, 0], starts, vectors)
     vectors[starts[:-1]] = anchors  # verbatim
-    _fill(unrolled, unit, hidden, spread(norms)[:, 0], starts, vectors)
     return Pages.packed(vectors, offsets, codes.ids)
 
 
@@ -207,3 +258,25 @@ def _fill(
         )
 
     over_ranges(run, len(anchors), chunk=max(1, SLOTS_TOGETHER * len(anchors) // int(starts[-1])))
+
+
+def _fill_by_slot(
+    unrolled: Unrolled,
+    anchors: npt.NDArray[np.float32],
+    clusters: npt.NDArray[np.float32],
+    starts: npt.NDArray[np.int64],
+    vectors: npt.NDArray[np.float32],
+) -> None:
+    """The same in the paper's layout, whose hidden layers run once a slot."""
+    from glie.kernels.parallel import over_ranges
+
+    sizes = np.diff(starts)
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    place = np.arange(len(owner)) - starts[owner]
+    positions = unrolled.positions(int(sizes.max()))
+
+    def run(first: int, last: int) -> None:
+        mine, slots = owner[first:last], positions[place[first:last]]
+        vectors[first:last] = children(unrolled.decoder, anchors[mine], clusters[mine], None, slots)
+
+    over_ranges(run, len(owner), chunk=SLOTS_TOGETHER)

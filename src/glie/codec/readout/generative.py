@@ -19,8 +19,17 @@ from glie.codec.budget import reduced
 from glie.codec.codes import Codes, stored_as
 from glie.codec.config import CodecConfig
 from glie.codec.readout.base import SHORTLIST, Readout, repeated
-from glie.codec.readout.decoder import FEATURES, Decoder, Unrolled, regenerated, with_steps
-from glie.codec.readout.refiner import HEADS, Refiner, refined
+from glie.codec.readout.decoder import (
+    FEATURES,
+    PAPER_FEATURES,
+    AnyDecoder,
+    Decoder,
+    PaperDecoder,
+    Unrolled,
+    regenerated,
+    with_steps,
+)
+from glie.codec.readout.refiner import HEADS, AnyRefiner, PaperRefiner, Refiner, refined
 from glie.errors import InputError
 from glie.identity import EncoderId
 from glie.pages import Pages
@@ -29,6 +38,12 @@ from glie.storage import digest
 Weights = dict[str, npt.NDArray[np.float16]]
 
 WEIGHTS = "model.safetensors"
+PARTS = ("refiner", "decoder", "single_stage")
+# the networks of each layout, in the order of PARTS
+LAYOUTS: dict[str, tuple[Any, Any, Any]] = {
+    "paper": (PaperRefiner, PaperDecoder, PaperRefiner),
+    "light": (Refiner, Decoder, Refiner),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,21 +55,26 @@ class FitScores:
     single_stage: float  # the best refined code, searched in one stage
     cascade: float  # the best refined code with regeneration of the shortlist
     step: float = 1.0  # the share of the decoder's steps that was best; 0: no regeneration
+    # standard errors, over questions, of the gains over normalised k-means
+    single_stage_error: float = 0.0
+    cascade_error: float = 0.0
 
     def __post_init__(self) -> None:
         CodecConfig(k=self.k)
-        for name in ("free", "single_stage", "cascade", "step"):
+        errors = ("single_stage_error", "cascade_error")
+        for name in ("free", "single_stage", "cascade", "step", *errors):
             value = getattr(self, name)
             if type(value) not in (int, float) or not 0 <= value <= 1:
                 raise InputError(f"budget {self.k}: {name}: expected 0 to 1, found {value!r}")
 
     @property
     def cascade_pays(self) -> bool:
-        return self.cascade > self.free
+        """Whether the gain is more than its standard error."""
+        return self.cascade - self.free > self.cascade_error
 
     @property
     def single_stage_pays(self) -> bool:
-        return self.single_stage > self.free
+        return self.single_stage - self.free > self.single_stage_error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,20 +85,17 @@ class Fitted:
     single stage. Weights are float32 arrays whose values fit in float16, in which they are saved.
     """
 
-    refiner: Refiner
-    decoder: Decoder
-    single_stage: Refiner
+    refiner: AnyRefiner
+    decoder: AnyDecoder
+    single_stage: AnyRefiner
     budgets: tuple[FitScores, ...]
     encoder: EncoderId | None = None
     notes: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # for people to read
 
     def __post_init__(self) -> None:
-        for name, weights in (
-            ("refiner", Refiner(*map(_halved, self.refiner))),
-            ("decoder", Decoder(*map(_halved, self.decoder))),
-            ("single_stage", Refiner(*map(_halved, self.single_stage))),
-        ):
-            object.__setattr__(self, name, weights)
+        for name in PARTS:
+            weights = getattr(self, name)
+            object.__setattr__(self, name, type(weights)(*map(_halved, weights)))
 
     @property
     def dim(self) -> int:
@@ -92,22 +109,16 @@ class Fitted:
         """The weights by name, in half precision."""
         return {
             f"{part}.{name}": array.astype(np.float16)
-            for part in ("refiner", "decoder", "single_stage")
+            for part in PARTS
             for name, array in getattr(self, part)._asdict().items()
         }
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, npt.NDArray[Any]], **rest: Any) -> Fitted:
         """The reverse of `tensors`; raises InputError unless every weight has its shape."""
-        expected = {
-            f"{part}.{name}"
-            for part, kind in (
-                ("refiner", Refiner),
-                ("decoder", Decoder),
-                ("single_stage", Refiner),
-            )
-            for name in kind._fields
-        }
+        layout = "paper" if "decoder.norm" in tensors else "light"
+        kinds = dict(zip(PARTS, LAYOUTS[layout], strict=True))
+        expected = {f"{part}.{name}" for part, kind in kinds.items() for name in kind._fields}
         if set(tensors) != expected:
             odd = sorted(set(tensors) ^ expected)
             raise InputError(f"weights: {', '.join(odd)} missing or unknown")
@@ -115,35 +126,37 @@ class Fitted:
             if array.dtype != np.float16 or not np.isfinite(array).all():
                 raise InputError(f"weights {name}: expected finite float16 numbers")
 
-        def part(name: str, kind: Any) -> Any:
+        def part(name: str) -> Any:
+            kind = kinds[name]
             return kind(*(tensors[f"{name}.{field}"] for field in kind._fields))
 
-        fitted = cls(
-            part("refiner", Refiner),
-            part("decoder", Decoder),
-            part("single_stage", Refiner),
-            **rest,
-        )
+        fitted = cls(*map(part, PARTS), **rest)
         fitted._check_shapes()
         return fitted
 
     def _check_shapes(self) -> None:
         dim, inner = (*self.refiner.query.shape, 0, 0)[:2]
         depth, width = (*self.decoder.up.shape, 0, 0)[:2]
-        attention = [(dim, inner), (inner,), (dim, inner), (dim, inner), (inner, dim), (dim,)]
-        decoder = [
-            *((dim + 2, width), (width,)),
-            *((depth, width, 2 * width), (depth, 2 * width)),
-            *((depth, 2 * width, width), (depth, width)),
-            *((FEATURES, width), (width, dim), (dim,)),
-        ]
+        features = PAPER_FEATURES if isinstance(self.decoder, PaperDecoder) else FEATURES
+        attention: dict[str, tuple[int, ...]] = {
+            **dict.fromkeys(("query", "key", "value"), (dim, inner)),
+            **dict.fromkeys(("query_bias", "key_bias", "value_bias", "mix_bias"), (inner,)),
+            **{"mix": (inner, inner), "output": (inner, dim), "output_bias": (dim,)},
+        }
+        decoder: dict[str, tuple[int, ...]] = {
+            **{"anchor": (dim + 2, width), "anchor_bias": (width,)},
+            **dict.fromkeys(("norm", "norm_bias", "down_bias"), (depth, width)),
+            **{"up": (depth, width, 2 * width), "up_bias": (depth, 2 * width)},
+            **{"down": (depth, 2 * width, width), "slot": (features, width)},
+            **{"step": (width, dim), "step_bias": (dim,)},
+        }
         for part, shapes in (
             (self.refiner, attention),
             (self.single_stage, attention),
             (self.decoder, decoder),
         ):
-            for name, array, shape in zip(part._fields, part, shapes, strict=True):
-                if array.shape != shape or not dim or not inner or inner % HEADS:
+            for name, array in part._asdict().items():
+                if array.shape != shapes[name] or not dim or not inner or inner % HEADS:
                     raise InputError(f"weights {name}: unexpected shape {array.shape}")
 
 
@@ -181,14 +194,14 @@ class Generative:
         return self.fitted.budget(self.k)
 
     @property
-    def refiner(self) -> Refiner | None:
+    def refiner(self) -> AnyRefiner | None:
         """What moves the anchors; None where normalised k-means scored as well."""
         if self.cascade:
             return self.fitted.refiner if self.measured.cascade_pays else None
         return self.fitted.single_stage if self.measured.single_stage_pays else None
 
     @functools.cached_property
-    def decoder(self) -> Decoder | None:
+    def decoder(self) -> AnyDecoder | None:
         """What regenerates a page; None where that did not raise the score."""
         scores = self.measured
         if not self.cascade or not scores.cascade_pays or not scores.step:

@@ -1,6 +1,7 @@
 """The refiner: one layer of cross-attention from a page's anchors to all of its vectors.
 
-Its output projection starts at zero, so an untrained refiner returns the anchors bit for bit.
+Its output projection starts at zero, so an untrained refiner returns the anchors bit for bit. There
+are two layouts: the paper's, and a lighter one without the weights that only repeat others.
 """
 
 from __future__ import annotations
@@ -30,6 +31,25 @@ class Refiner(NamedTuple):
     output_bias: Array  # (D,)
 
 
+class PaperRefiner(NamedTuple):
+    """The paper's: multi-head attention with all of its biases and its own output, then a
+    projection that starts at zero."""
+
+    query: Array  # (D, H)
+    query_bias: Array  # (H,)
+    key: Array  # (D, H)
+    key_bias: Array  # (H,): the softmax cancels it; the published size counts it
+    value: Array  # (D, H)
+    value_bias: Array  # (H,)
+    mix: Array  # (H, H): the output of the attention
+    mix_bias: Array  # (H,)
+    output: Array  # (H, D)
+    output_bias: Array  # (D,)
+
+
+AnyRefiner = Refiner | PaperRefiner
+
+
 def new_refiner(dim: int, rng: np.random.Generator) -> Refiner:
     """An untrained refiner: it changes nothing, and its heads attend to vectors near the anchor."""
     inner = min(MAX_INNER, HEADS * math.ceil(dim / HEADS))
@@ -45,7 +65,21 @@ def new_refiner(dim: int, rng: np.random.Generator) -> Refiner:
     )
 
 
-def refine(weights: Refiner, anchors: Array, vectors: Array, real: Array | None = None) -> Array:
+def new_paper_refiner(dim: int, rng: np.random.Generator) -> PaperRefiner:
+    """The same in the paper's layout."""
+    light = new_refiner(dim, rng)
+    inner = light.query.shape[1]
+    zeros = np.zeros(inner, np.float32)
+    return PaperRefiner(
+        **light._asdict(),
+        key_bias=zeros.copy(),
+        value_bias=zeros.copy(),
+        mix=rng.normal(0, inner**-0.5, (inner, inner)).astype(np.float32),
+        mix_bias=zeros.copy(),
+    )
+
+
+def refine(weights: AnyRefiner, anchors: Array, vectors: Array, real: Array | None = None) -> Array:
     """Refined anchors (..., k, D), normalised, after attention to the vectors (..., N, D).
 
     `real` (..., N) is false where a row of `vectors` is padding.
@@ -70,10 +104,12 @@ def refine(weights: Refiner, anchors: Array, vectors: Array, real: Array | None 
     read = (softmax(logits) @ vectors) * scale
     values = read.reshape(*batch, HEADS, k, dim) @ heads(weights.value)
     values = values.swapaxes(-2, -3).reshape(*batch, k, HEADS * width)
+    if isinstance(weights, PaperRefiner):
+        values = (values + weights.value_bias) @ weights.mix + weights.mix_bias
     return normalised_sum(anchors, values @ weights.output + weights.output_bias)
 
 
-def refined(weights: Refiner, codes: Codes, pages: Pages) -> Codes:
+def refined(weights: AnyRefiner, codes: Codes, pages: Pages) -> Codes:
     """Codes whose anchors were refined, one page at a time: no page depends on another."""
     vectors = np.zeros_like(codes.vectors)
     for page, rows in enumerate(pages):
@@ -82,7 +118,7 @@ def refined(weights: Refiner, codes: Codes, pages: Pages) -> Codes:
     return Codes(vectors, codes.norms, codes.counts, codes.ids)
 
 
-def with_strength(weights: Refiner, share: float) -> Refiner:
+def with_strength(weights: AnyRefiner, share: float) -> AnyRefiner:
     """A refiner that moves anchors a share of the way, before they are normalised."""
     return weights._replace(output=weights.output * share, output_bias=weights.output_bias * share)
 
