@@ -39,9 +39,9 @@ def evaluate(
     methods: Annotated[
         str | None,
         typer.Option(
-            help="all, or a list of: raw-kmeans, token-pooling, cluster-merging, "
-            "hierarchical-pooling, glie-free, quantised, glie-stage1, glie, oracle, plaid, "
-            "glie-bytes, glie-bytes-adapted, uncompressed.",
+            help="all, or a list of: raw-kmeans, token-pooling, cluster-merging, glie-free, "
+            "glie-stage1, glie, oracle, hierarchical-pooling, token-pooling-raw (a control), "
+            "quantised, plaid, glie-bytes, glie-bytes-adapted, uncompressed.",
             show_default="raw-kmeans, glie-free, uncompressed, and the codec's",
         ),
     ] = None,

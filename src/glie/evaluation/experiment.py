@@ -132,7 +132,8 @@ class _Bench:
 
     def _of_code(self, method: Method, seed: int) -> Iterator[Result]:
         settings = self._settings(method.name, seed, by_bytes=method.by_bytes)
-        yield from self._one_stage(settings, self.key, functools.partial(self._codes, method))
+        key = self.key if method.revision == 1 else f"{self.key}-{method.revision}"
+        yield from self._one_stage(settings, key, functools.partial(self._codes, method))
 
     def _of_residuals(self, codecs: Codecs, seed: int) -> Iterator[Result]:
         """PLAID; its centroids are fitted only if a result is missing."""

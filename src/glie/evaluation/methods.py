@@ -23,6 +23,7 @@ from glie.evaluation.baselines import (
     plaid_bytes,
     raw_kmeans,
     token_pooling,
+    token_pooling_raw,
 )
 from glie.identity import EncoderId
 from glie.pages import Pages
@@ -39,6 +40,7 @@ class Method(NamedTuple):
     baseline: bool = False  # whether margins are measured over it
     by_bytes: bool = False  # whether the budget is in bytes a page, not in vectors
     size: Callable[[Codes], int] | None = None  # bytes of the codes; None: as in an index
+    revision: int = 1  # of its definition: what another one has stored is measured again
 
 
 def glie_free(pages: Pages, k: int, seed: int = 0) -> Codes:
@@ -64,9 +66,10 @@ FREE = (
     Method(
         "token-pooling",
         "token pooling",
-        "Means of consecutive windows, after Clavié, Chaffin and Adams 2024.",
+        "Means of consecutive windows, normalised, after Clavié, Chaffin and Adams 2024.",
         token_pooling,
         baseline=True,
+        revision=2,  # the first was token-pooling-raw
     ),
     Method(
         "cluster-merging",
@@ -81,6 +84,12 @@ FREE = (
         "Ward clustering, normalised means, by sentence-transformers' HierarchicalTokenPooling.",
         hierarchical_pooling,
         baseline=True,
+    ),
+    Method(
+        "token-pooling-raw",
+        "token pooling, raw (control)",
+        "The means of token pooling without normalising: a control, not a baseline.",
+        token_pooling_raw,
     ),
     Method(
         "glie-free",

@@ -109,6 +109,7 @@ def plot_geometry(corpora: Sequence[CorpusGeometry], path: str | os.PathLike[str
 COLOURS = {
     "raw-kmeans": "#9a9a9a",
     "token-pooling": "#b07aa1",
+    "token-pooling-raw": "#d7bdd0",
     "cluster-merging": "#c8641b",
     "hierarchical-pooling": "#8a6d3b",
     "glie-free": "#7fb8d4",
