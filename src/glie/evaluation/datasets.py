@@ -105,6 +105,7 @@ class Corpus:
         self.texts: dict[str, str] = {}  # of all pages
         self.images: dict[str, Picture] = {}
         self.unreadable: dict[str, str] = {}  # errors of images, by page
+        self.merged: dict[str, str] = {}  # pages that are another one, and that page
 
     def add(self, page: str, text: str, image: tuple[str, Callable[[], bytes]] | None) -> None:
         """Add a page; an image is its name and a function that reads its bytes."""
@@ -114,6 +115,14 @@ class Corpus:
                 self.images[page] = Picture.checked(*image)
             except DocumentError as error:
                 self.unreadable[page] = str(error)
+
+    def merge_images(self) -> None:
+        """Make pages with the same image one: the first of them."""
+        first: dict[str, str] = {}
+        for page, picture in list(self.images.items()):
+            if first.setdefault(picture.digest, page) != page:
+                self.merged[page] = first[picture.digest]
+                del self.images[page], self.texts[page]
 
 
 def load(path_or_name: str | os.PathLike[str], *, language: str | None = None) -> Dataset | Encoded:
@@ -156,7 +165,8 @@ def assemble(
     language: str | None = None,
 ) -> Dataset:
     """Make a set of what was read, without what cannot be used. Errors name `place`. `questions`
-    None makes a set of pages alone."""
+    None makes a set of pages alone. Of several grades of a page for a question, the highest
+    counts."""
     usable = {p: text for p, text in corpus.texts.items() if text or p in corpus.images}
     broken = corpus.unreadable
     without_text = tuple(p for p in corpus.texts if p not in usable and p not in broken)
@@ -166,6 +176,9 @@ def assemble(
     ]
     if not usable:
         raise DatasetError(f"{place}: no page that can be used; {'; '.join(warnings)}")
+    if corpus.merged:
+        pages = count(len(corpus.merged), "page")
+        warnings.append(f"{pages} merged with one of the same image: {listing([*corpus.merged])}")
     half = [why for page, why in broken.items() if page in usable]
     if half:
         warnings.append(f"{count(len(half), 'page')} {UNREADABLE}, with text: {listing(half)}")
@@ -175,12 +188,14 @@ def assemble(
         name = f"{name}-{language}"  # a set with its own results
     known = {question.id for question in questions}
     relevant: dict[str, dict[str, int]] = {}
-    for where, query, page, grade in judgements:
+    for where, query, judged, grade in judgements:
+        page = corpus.merged.get(judged, judged)
         if query not in known or page not in corpus.texts:
             unknown = f"query {query!r}" if query not in known else f"page {page!r}"
             raise DatasetError(f"{where}: {unknown} is not in the set")
         if grade > 0:
-            relevant.setdefault(query, {})[page] = grade
+            grades = relevant.setdefault(query, {})
+            grades[page] = max(grade, grades.get(page, 0))
     asked = _in_language(questions, language, place)
     wordless = [question.id for question in asked if not question.text.strip()]
     unanswered = [q.id for q in asked if q.text.strip() and q.id not in relevant]
