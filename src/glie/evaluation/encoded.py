@@ -122,12 +122,13 @@ def joined(
 ) -> tuple[Pages, Queries, list[list[str]]]:
     """Join sets for a fit: pages, queries, and the relevant pages of each query.
 
-    With a `share` below 1, that share of the pages is drawn from each set, with the queries that
-    these pages answer. Ids begin with the number and the name of their set.
+    With a `share` below 1, that share of all pages is drawn, as evenly from each set as whole
+    pages allow, with the queries that these pages answer. Ids begin with the number and the name
+    of their set.
     """
     for one in sets:
         check_set(one, sets[0].encoder)
-    chosen = [_drawn(len(one.page_ids), share, [seed, place]) for place, one in enumerate(sets)]
+    chosen = _drawn([len(one.page_ids) for one in sets], share, seed)
     lengths = [one.lengths[rows] for one, rows in zip(sets, chosen, strict=True)]
     offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
     vectors = np.empty((int(offsets[-1]), sets[0].dim), np.float32)
@@ -149,7 +150,11 @@ def joined(
     return Pages.packed(vectors, offsets, ids), Queries(asked), relevant
 
 
-def _drawn(total: int, share: float, seed: Sequence[int]) -> npt.NDArray[np.int64]:
-    """A random share of the rows, in order."""
-    order = np.random.default_rng(seed).permutation(total)
-    return np.sort(order[: max(1, round(share * total))])
+def _drawn(totals: Sequence[int], share: float, seed: int) -> list[npt.NDArray[np.int64]]:
+    """Random rows of each set, in order: of all sets together the share, to the nearest row."""
+    ends = np.round(share * np.cumsum(totals)).astype(np.int64)
+    ends[-1] = max(1, ends[-1])
+    return [
+        np.sort(np.random.default_rng([seed, place]).permutation(total)[:count])
+        for place, (total, count) in enumerate(zip(totals, np.diff(ends, prepend=0), strict=True))
+    ]

@@ -51,6 +51,15 @@ class Codecs:
             return self.fit_on
         return [other for other in self.sets if other is not encoded]
 
+    def pages(self, encoded: Encoded) -> int:
+        """The number of pages that the codec for a set can be fitted on."""
+        return sum(len(source.page_ids) for source in self.sources(encoded))
+
+    @property
+    def fewest_pages(self) -> int:
+        """The same of the set that has the fewest."""
+        return min(map(self.pages, self.sets))
+
     def seeds(self) -> Sequence[int]:
         return self.plan.seeds if self.given is None else (0,)
 

@@ -164,10 +164,13 @@ LEARNED = {
     ),
     UNCOMPRESSED: ("uncompressed", "Exact MaxSim over all vectors of every page."),
 }
-CITATIONS = {
-    **{method.name: (method.title, method.citation) for method in FREE},
-    **LEARNED,
-}
+_CITATIONS = {method.name: (method.title, method.citation) for method in FREE} | LEARNED
+# The order of rows in tables: the paper's methods as in the paper, then all others.
+PAPER = (
+    *("raw-kmeans", "token-pooling", "cluster-merging"),
+    *("glie-free", "glie-stage1", "glie", ORACLE),
+)
+CITATIONS = {name: _CITATIONS[name] for name in PAPER} | _CITATIONS
 TITLES = {name: title for name, (title, _) in CITATIONS.items()}
 BASELINES = tuple(method.name for method in FREE if method.baseline)
 LADDER = ("raw-kmeans", "glie-free", "glie-stage1", "glie")

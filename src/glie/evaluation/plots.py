@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from glie.errors import InputError, MissingExtraError
 from glie.evaluation.methods import ADAPTED, ORACLE, OURS, PLAID, SHIPPED, TITLES, UNCOMPRESSED
-from glie.evaluation.results import Results, margin
+from glie.evaluation.results import Results, margin, margins
 from glie.geometry import CorpusGeometry
 
 if TYPE_CHECKING:
@@ -179,13 +179,12 @@ def plot_margin(results: Results, path: str | os.PathLike[str]) -> None:
     places = range(len(results.budgets))
     ends: list[tuple[float, float, str, str]] = []
     for method in OURS:
-        margins = [margin(results, method, k) for k in results.budgets]
-        if method not in results.methods or not all(margins):
+        gains = margins(results, method)
+        if not gains:
             continue
-        known = [each for each in margins if each]
-        means = [each.mean for each in known]
+        means = [gain.mean for gain in gains]
         if method == "glie" or "glie" not in results.methods:
-            lows, highs = [each.low for each in known], [each.high for each in known]
+            lows, highs = [gain.low for gain in gains], [gain.high for gain in gains]
             axes.fill_between(places, lows, highs, color=COLOURS[method], alpha=0.12, linewidth=0)
         axes.plot(places, means, marker="o", markersize=5, color=COLOURS[method])
         ends.append((places[-1], means[-1], TITLES[method], COLOURS[method]))

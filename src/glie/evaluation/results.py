@@ -144,3 +144,10 @@ def margin(results: Results, method: str, k: int) -> Margin | None:
     means = [float(gain.mean()) for gain in gains]
     wins = sum(mean > 0 for mean in means)
     return Margin(float(np.mean(means)), float(low), float(high), wins, len(gains))
+
+
+def margins(results: Results, method: str) -> list[Margin]:
+    """The margins of a method at all budgets; empty if there is nothing to compare it with."""
+    found = [margin(results, method, k) for k in results.budgets]
+    known = [gain for gain in found if gain is not None]
+    return known if len(known) == len(found) else []
