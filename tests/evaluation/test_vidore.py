@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import glie
-from glie.evaluation import Dataset, load, load_pages
+from glie.evaluation import Dataset, load, load_pages, sets_in
 from tests.evaluation.test_datasets import opened, png
 
 # sets copied to disk in the schema of the Hub
@@ -137,6 +137,21 @@ def test_the_text_of_vidore_3(tables: Tables) -> None:
     assert dataset.pages == {"7": "# Red", "8": "", "9": "green"}
     assert list(dataset.images) == ["7", "8"]
     assert dataset.warnings[0] == ("1 page whose image cannot be read, with text: 9: no such file")
+
+
+def test_a_folder_of_copies_is_no_copy(tables: Tables, tmp_path: Path) -> None:
+    """With cards, as downloaded, and without them, where only the files were copied."""
+    one = tables("v1/one", default=first_version())
+    two = tables("v1/two", **later_version("-"))
+    assert sets_in(one) == [str(one)]
+    assert sets_in(two) == [str(two)]
+    (tmp_path / "v1" / "README.md").write_text("# Sets of the first version\n")
+    assert sets_in(tmp_path / "v1") == [str(one), str(two)]
+    for folder in (one, two):
+        (folder / "README.md").unlink()
+    (one / "default").rename(one / "data")
+    assert sets_in(tmp_path / "v1") == [str(one), str(two)]
+    assert opened(one).query_ids == ["q1", "q2", "q3", "q4"]
 
 
 @pytest.mark.parametrize(

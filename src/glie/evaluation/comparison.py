@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from glie.codec.codec import Codec
 from glie.errors import InputError
-from glie.evaluation.datasets import load
+from glie.evaluation.datasets import load, sets_in
 from glie.evaluation.encoded import Encoded
 from glie.evaluation.experiment import run
 from glie.evaluation.fits import Codecs
@@ -50,8 +50,9 @@ class Comparison:
         trec: bool = False,
         language: str | None = None,
     ) -> None:
-        """Give a codec, or name the sets to fit one on: ["others"] fits, for each set, on all the
-        others. `language` selects the questions of all sets."""
+        """A name of a folder of sets stands for all of them. Give a codec, or name the sets to fit
+        one on: ["others"] fits, for each set, on all the others. `language` selects the questions
+        of all sets."""
         check_plan(plan, codec=codec is not None, fits=bool(fit_on), report=to is not None)
         if trec and to is None:
             raise InputError(
@@ -62,15 +63,16 @@ class Comparison:
         if codec is not None and not codec.scores:
             raise InputError("--codec: not a fitted codec; glie-free is measured without one")
         others = list(fit_on) == [OTHERS]
+        self.datasets = [one for name in datasets for one in sets_in(name)]
         if others:
-            check_others(datasets)
-        self.datasets, self.plan, self.codec = datasets, plan, codec
-        self.fits, self.fit_on = bool(fit_on), None if others else fit_on
+            check_others(self.datasets)
+        self.plan, self.codec, self.fits = plan, codec, bool(fit_on)
+        self.fit_on = None if others else [one for name in fit_on for one in sets_in(name)]
         self.store = Store(to, trec=trec)
-        names = dict.fromkeys([*datasets, *(self.fit_on or [])])
+        names = dict.fromkeys([*self.datasets, *(self.fit_on or [])])
         # by the name given
         self.loaded = {name: load(name, language=language) for name in names}
-        check_names([self.loaded[name].name for name in datasets])
+        check_names([self.loaded[name].name for name in self.datasets])
 
     def notes(self, vectors: Sequence[Encoded]) -> list[str]:
         """Notes for the report: where its codecs come from, and what is left out. `vectors` are

@@ -147,6 +147,31 @@ def load(path_or_name: str | os.PathLike[str], *, language: str | None = None) -
     return _read_folder(folder, language)
 
 
+def is_set(folder: Path) -> bool:
+    """Whether a folder is a set of any kind that `load` reads."""
+    from glie.evaluation import cache, vidore
+
+    return (folder / CORPUS).exists() or cache.is_cached(folder) or vidore.is_copy(folder)
+
+
+def sets_in(path_or_name: str | os.PathLike[str]) -> list[str]:
+    """The sets that a name stands for: itself or, if it is a folder of sets, these, in order of
+    their names."""
+    name, folder = os.fspath(path_or_name), Path(path_or_name)
+    if not folder.is_dir() or is_set(folder):
+        return [name]
+    inside = [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
+    if not inside:
+        raise DatasetError(f"{folder}: an empty folder; expected a set, or a folder of sets")
+    folders = [path for path in inside if path.is_dir()]
+    if not any(map(is_set, folders)):
+        return [name]  # `load` says what it lacks
+    for path in folders:
+        if not is_set(path):  # were it skipped, a mean would silently lack a set
+            raise DatasetError(f"{path}: not a set, unlike others in {folder}; move it elsewhere")
+    return [str(path) for path in folders]
+
+
 def load_pages(path_or_name: str | os.PathLike[str]) -> Dataset | Encoded:
     """Load the pages of a set alone; a folder with corpus.jsonl needs no questions."""
     folder = Path(path_or_name)

@@ -39,8 +39,24 @@ def is_name(name: str) -> bool:
 
 
 def is_copy(folder: Path) -> bool:
-    """Whether this may be a copy of a set, as downloaded from the Hub."""
-    return folder.is_dir() and next(folder.rglob("*.parquet"), None) is not None
+    """Whether this may be a copy of a set, as downloaded from the Hub: it has tables and a card
+    that describes them, or tables where sets have them. Tables elsewhere may be those of several
+    sets, a folder each."""
+    if _has_card(folder):
+        places = [folder.rglob("*.parquet")]
+    else:
+        named = (folder / name for name in ("data", "default", *TABLES))
+        places = [folder.glob("*.parquet"), *(place.rglob("*.parquet") for place in named)]
+    return any(next(place, None) is not None for place in places)
+
+
+def _has_card(folder: Path) -> bool:
+    """Whether there is a README that begins with settings, as those of the Hub do."""
+    try:
+        with open(folder / "README.md", "rb") as file:
+            return file.read(3) == b"---"
+    except OSError:
+        return False
 
 
 def read(name: str, language: str | None = None) -> Dataset:
