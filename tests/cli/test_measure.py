@@ -158,7 +158,7 @@ def shown(topics: Sequence[int]) -> bytes:
 
 
 @pytest.fixture
-def benchmark(tables: Tables) -> None:
+def benchmark(tables: Tables) -> None:  # noqa: F811
     """Folders of sets as published: v1 has two of the first version and one of the second, train
     one more of the first. A page is about three topics; a question names two of them."""
     rng = np.random.default_rng(0)
