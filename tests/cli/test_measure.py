@@ -217,6 +217,19 @@ def test_the_whole_protocol_in_one_command(
     assert parts["data"] == ["100% of pages"]  # a part of them would be too few to fit on
 
 
+def test_evaluate_in_domain(run: Run, documents: Path) -> None:
+    folder = question_set(Path("small"))
+    asked = ("evaluate", folder, "--k", "2", "--methods", "glie", "--fit-on", "own")
+    done = run(*asked, "--epochs", "1")
+    assert done.code == 0, done.err
+    assert "each set is split by page" in done.err
+    assert (
+        "small-test-half: fitted on 12 pages and 12 questions, measured on 12 pages and 12 "
+        "questions."
+    ) in done.err
+    assert "small-test-half: 12 pages, 12 questions" in done.out
+
+
 def test_folders_of_sets_that_are_none(run: Run, documents: Path) -> None:
     question_set(Path("small"))
     Path("empty").mkdir()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,8 @@ import numpy.typing as npt
 
 from glie.identity import EncoderId, Identified, check_match
 from glie.pages import Pages, Queries, VectorSets
+
+Bools = npt.NDArray[np.bool_]
 
 
 class Half(NamedTuple):
@@ -99,6 +102,29 @@ class Encoded:
                 vectors[offsets[place] : offsets[place + 1]] = block[int(wanted[place] - first)]
         return Pages.packed(vectors, offsets, [self.page_ids[row] for row in wanted])
 
+    def part(self, name: str, pages: Bools, questions: Bools) -> Encoded:
+        """Some of the pages and questions as a set with its own name. Its pages are read on demand,
+        from the blocks of this one."""
+        kept = [pages[first:last] for first, last in pairwise(self._firsts)]
+        shards = [shard for shard, mine in enumerate(kept) if mine.any()]
+        asked, ends = _chosen(self.queries.vectors, self.queries.offsets, questions)
+        ids = [query for query, mine in zip(self.queries.ids, questions, strict=True) if mine]
+
+        def read_shard(place: int) -> Half:
+            shard = shards[place]
+            return Half(*_chosen(*self.read_shard(shard), kept[shard]))
+
+        return dataclasses.replace(
+            self,
+            name=name,
+            page_ids=[page for page, mine in zip(self.page_ids, pages, strict=True) if mine],
+            lengths=self.lengths[pages],
+            queries=Queries.packed(asked, ends, ids),
+            relevant={query: self.relevant[query] for query in ids},
+            shard_pages=tuple(int(kept[shard].sum()) for shard in shards),
+            read_shard=read_shard,
+        )
+
     @functools.cached_property
     def _firsts(self) -> npt.NDArray[np.int64]:
         return np.concatenate([[0], np.cumsum(self.shard_pages)]).astype(np.int64)
@@ -148,6 +174,15 @@ def joined(
                 asked.append(tokens)
                 relevant.append(found)
     return Pages.packed(vectors, offsets, ids), Queries(asked), relevant
+
+
+def _chosen(
+    vectors: npt.NDArray[Any], offsets: npt.NDArray[np.int64], chosen: Bools
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    """The packed vectors and the offsets of some items."""
+    lengths = np.diff(offsets)
+    ends = np.concatenate([[0], np.cumsum(lengths[chosen])])
+    return vectors[np.repeat(chosen, lengths)], ends.astype(np.int64)
 
 
 def _drawn(totals: Sequence[int], share: float, seed: int) -> list[npt.NDArray[np.int64]]:
