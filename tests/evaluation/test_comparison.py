@@ -12,7 +12,7 @@ from glie.evaluation import Encoded, comparison, fits
 from glie.evaluation.comparison import Comparison
 from glie.evaluation.encoded import joined
 from glie.evaluation.experiment import run
-from glie.evaluation.halves import halves
+from glie.evaluation.split import split_by_page
 from glie.evaluation.methods import ADAPTED, SHIPPED
 from glie.evaluation.store import Store
 from tests.evaluation.topics import (
@@ -92,7 +92,7 @@ def test_fitted_on_one_half_and_measured_on_the_other(
     assert (again.store.made, again.store.kept) == (0, len(whole))
     assert own.notes(sets) == [
         "In-domain: each set is split by page, fitted on one half, measured on the other.",
-        *(halves(one).note for one in sets),
+        *(split_by_page(one).note for one in sets),
     ]
 
 

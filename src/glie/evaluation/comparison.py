@@ -16,7 +16,7 @@ from glie.evaluation.datasets import load, sets_in
 from glie.evaluation.encoded import Encoded
 from glie.evaluation.experiment import run
 from glie.evaluation.fits import Codecs
-from glie.evaluation.halves import halves
+from glie.evaluation.split import split_by_page
 from glie.evaluation.methods import ADAPTED, PLAID
 from glie.evaluation.plan import Plan, check_names, check_others, check_plan, without_codewords
 from glie.evaluation.results import Results
@@ -99,7 +99,7 @@ class Comparison:
             line = (
                 "In-domain: each set is split by page, fitted on one half, measured on the other."
             )
-            return [line, *(halves(one).note for one in sets)]
+            return [line, *(split_by_page(one).note for one in sets)]
         what = ["the codec"] if codec else []
         what += [f"the centroids of {PLAID}"] if PLAID in self.plan.methods else []
         if not self.fits or not what:
@@ -127,8 +127,8 @@ class Comparison:
         elif self.fits:
             own = None
             if self.own:
-                split = [halves(one) for one in sets]
-                sets, own = [one.test for one in split], {one.test.name: one.train for one in split}
+                both = [split_by_page(one) for one in sets]
+                sets, own = [one.test for one in both], {one.test.name: one.train for one in both}
             sources = [encoded[name] for name in self.fit_on] or None
             codecs = Codecs(
                 self.plan, self.store, fit_on=sources, own=own, sets=sets, progress=progress

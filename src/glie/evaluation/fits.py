@@ -61,7 +61,7 @@ class Codecs:
 
     @property
     def fewest_pages(self) -> int:
-        """The same of the set that has the fewest."""
+        """The same, of the set for which there are the fewest."""
         return min(map(self.pages, self.sets))
 
     def seeds(self) -> Sequence[int]:

@@ -161,7 +161,7 @@ def improved(results: Results) -> Table | None:
         "Sets improved over the strongest training-free method, and the mean margin in nDCG@5",
         ["method", *results.columns],
         body,
-        "Chosen for each set and budget among those measured of "
+        "The strongest is chosen for each set and budget among those measured of "
         f"{', '.join(TITLES[name] for name in BASELINES)}; {TITLES['glie-free']} itself is "
         "compared with the others. In brackets a 95% interval by paired "
         f"bootstrap over questions ({RESAMPLES:,} draws).",

@@ -12,7 +12,7 @@ from glie.evaluation.encoded import Encoded
 from glie.wording import count
 
 
-class Halves(NamedTuple):
+class Split(NamedTuple):
     """Two parts of a set, without a page or a question in common."""
 
     train: Encoded
@@ -31,7 +31,7 @@ class Halves(NamedTuple):
         return f"{self.test.name}: fitted on {train}, measured on {test}{end}."
 
 
-def halves(encoded: Encoded, seed: int = 0) -> Halves:
+def split_by_page(encoded: Encoded, seed: int = 0) -> Split:
     """Split a set at random, with as many questions and pages on each side as can be. Pages that
     answer the same question stay together, so that no question is cut in two; the larger these
     groups, the less equal the halves."""
@@ -62,7 +62,7 @@ def halves(encoded: Encoded, seed: int = 0) -> Halves:
             f"{encoded.name}: it has no two halves with questions: too few, or all of them share "
             "their pages"
         )
-    return Halves(train, test, int((of_question < 0).sum()))
+    return Split(train, test, int((of_question < 0).sum()))
 
 
 def _groups(total: int, together: list[list[int]]) -> list[int]:

@@ -10,7 +10,7 @@ import pytest
 
 import glie
 from glie.evaluation import Encoded
-from glie.evaluation.halves import halves
+from glie.evaluation.split import split_by_page
 from glie.evaluation.store import fingerprint
 from tests.evaluation.topics import PAGES
 
@@ -27,7 +27,7 @@ def with_answers(encoded: Encoded, answers: list[list[Any]]) -> Encoded:
 
 def test_two_halves(sets: list[Encoded]) -> None:
     one = sets[0]
-    train, test, dropped = halves(one)
+    train, test, dropped = split_by_page(one)
     assert (train.name, test.name, dropped) == ("one-train-half", "one-test-half", 0)
     assert len(train.page_ids) == len(test.page_ids) == PAGES // 2
     assert sorted(train.page_ids + test.page_ids) == sorted(one.page_ids)
@@ -49,7 +49,7 @@ def test_two_halves(sets: list[Encoded]) -> None:
 
 
 def test_a_seed_gives_the_same_halves_and_another_gives_others(sets: list[Encoded]) -> None:
-    first, again, other = (halves(sets[0], seed).test for seed in (0, 0, 1))
+    first, again, other = (split_by_page(sets[0], seed).test for seed in (0, 0, 1))
     assert fingerprint(first) == fingerprint(again)
     assert fingerprint(first) != fingerprint(other)
     same_name = dataclasses.replace(first, name=sets[0].name)
@@ -69,7 +69,7 @@ def test_pages_of_a_question_stay_together(sets: list[Encoded]) -> None:
         ["gone", "lost"],
     ]
     encoded = with_answers(sets[0], answers)
-    found = halves(encoded)
+    found = split_by_page(encoded)
     for half in (found.train, found.test):
         pages = set(half.page_ids)
         for query in half.query_ids:
@@ -87,7 +87,7 @@ def test_pages_of_a_question_stay_together(sets: list[Encoded]) -> None:
 
 def test_both_halves_have_questions(sets: list[Encoded]) -> None:
     """Even if most pages have none."""
-    found = halves(with_answers(sets[0], [[page, page + 1] for page in range(0, 20, 2)]))
+    found = split_by_page(with_answers(sets[0], [[page, page + 1] for page in range(0, 20, 2)]))
     assert [len(half.queries) for half in found[:2]] == [5, 5]
     assert [len(half.page_ids) for half in found[:2]] == [35, 35]
 
@@ -95,4 +95,4 @@ def test_both_halves_have_questions(sets: list[Encoded]) -> None:
 @pytest.mark.parametrize("answers", [[[3]], [[1, 2], [2, 3], [3, 4]], [["gone"], [1]]])
 def test_what_has_no_two_halves(sets: list[Encoded], answers: list[list[Any]]) -> None:
     with pytest.raises(glie.DatasetError, match="one: it has no two halves with questions"):
-        halves(with_answers(sets[0], answers))
+        split_by_page(with_answers(sets[0], answers))
