@@ -12,8 +12,8 @@ from glie.evaluation import Encoded, comparison, fits
 from glie.evaluation.comparison import Comparison
 from glie.evaluation.encoded import joined
 from glie.evaluation.experiment import run
-from glie.evaluation.split import split_by_page
 from glie.evaluation.methods import ADAPTED, SHIPPED
+from glie.evaluation.split import split_by_page
 from glie.evaluation.store import Store
 from tests.evaluation.topics import (
     PAGES,

@@ -16,10 +16,10 @@ from glie.evaluation.datasets import load, sets_in
 from glie.evaluation.encoded import Encoded
 from glie.evaluation.experiment import run
 from glie.evaluation.fits import Codecs
-from glie.evaluation.split import split_by_page
 from glie.evaluation.methods import ADAPTED, PLAID
 from glie.evaluation.plan import Plan, check_names, check_others, check_plan, without_codewords
 from glie.evaluation.results import Results
+from glie.evaluation.split import split_by_page
 from glie.evaluation.store import Store, fingerprint
 from glie.evaluation.vectors import vectors_of
 from glie.geometry import CorpusGeometry
