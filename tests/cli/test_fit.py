@@ -34,9 +34,9 @@ def test_fit_index_search_and_evaluate(run: Run, documents: Path) -> None:
 
 
 def test_fit_without_questions(run: Run, documents: Path) -> None:
-    folder = question_set(Path("small"))
+    folder = question_set(Path("sets/small"))
     (folder / "queries.jsonl").unlink()
-    done = run("fit", folder, "--to", "my.codec", "--epochs", "1", "--no-queries")
+    done = run("fit", "sets", "--to", "my.codec", "--epochs", "1", "--no-queries")
     assert done.code == 0
     assert "made of page vectors" in done.out
     assert "on 5 questions held out" in done.out

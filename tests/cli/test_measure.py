@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
+from collections.abc import Sequence
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +14,14 @@ import pytest
 from PIL import Image
 
 import glie
+from glie.evaluation.methods import TITLES
 from tests.cli.conftest import Run, question_set
 from tests.conftest import make_arrays
 from tests.evaluation.sets import PAGES, QUESTIONS, write_set
+from tests.evaluation.test_tables import ORDER
 from tests.evaluation.test_vectors import bad_npz_files
+from tests.evaluation.test_vidore import Tables, tables  # noqa: F401 (a fixture)
+from tests.evaluation.topics import Topics
 from tests.test_geometry import wound
 
 
@@ -42,6 +49,11 @@ def test_evaluate(run: Run, tmp_path: Path) -> None:
     shown = run("evaluate", folder, "--k", "2").out
     assert "small: 3 pages, 2 questions" in shown
     assert "normalised k-means, kept" in shown
+
+
+def test_the_help_names_every_method(run: Run) -> None:
+    shown = run("evaluate", "--help").out.replace("│", " ").split()
+    assert set(TITLES) <= {word.strip(".,:") for word in shown}
 
 
 def test_vectors_are_kept_and_read(
@@ -126,6 +138,105 @@ def test_evaluate_writes_a_report_and_goes_on(run: Run, documents: Path) -> None
     assert again.code == 0
     assert again.json == written["rows"]
     assert "0 results measured" in run(*asked, *quick).out
+
+
+class SeenTopics(Topics):
+    """The topics of a page, seen as shades of grey."""
+
+    reads = "image"
+
+    def encode_pages(self, pages: Any) -> Any:
+        shades = ([page.getpixel((x, 0))[0] // 16 for x in range(page.width)] for page in pages)
+        return super().encode_pages([" ".join(map(str, shown)) for shown in shades])
+
+
+def shown(topics: Sequence[int]) -> bytes:
+    """A picture of a page: a pixel of grey for each topic."""
+    stream = io.BytesIO()
+    Image.fromarray(np.array([topics], np.uint8) * 16).save(stream, "PNG")
+    return stream.getvalue()
+
+
+@pytest.fixture
+def benchmark(tables: Tables) -> None:  # noqa: F811
+    """Folders of sets as published: v1 has two of the first version and one of the second, train
+    one more of the first. A page is about three topics; a question names two of them."""
+    rng = np.random.default_rng(0)
+    for name in ("v1/b", "v1/a", "v1/c", "train/d"):
+        about = rng.choice(list(permutations(range(16), 3)), 32, replace=False)
+        images = [shown(topics) for topics in about]
+        texts = [f"{topics[0]} {topics[2]}" for topics in about]
+        ids = list(range(32))
+        if name == "v1/c":
+            corpus = {"corpus-id": ids, "image": images}
+            queries = {"query-id": ids, "query": texts}
+            qrels = {"query-id": ids, "corpus-id": ids, "score": [1 + i % 2 for i in ids]}
+            tables(name, corpus=corpus, queries=queries, qrels=qrels)
+        else:
+            files = [f"{i}.png" for i in ids]
+            tables(name, default={"query": texts, "image": images, "image_filename": files})
+
+
+def test_the_whole_protocol_in_one_command(
+    run: Run, benchmark: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All methods on a folder of sets, fitted on another folder: the paper's tables, its rows and
+    columns in its order."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("glie.encoders.load_encoder", lambda name: SeenTopics())
+    monkeypatch.setattr("glie.evaluation.experiment.CAPACITIES", ((16, 1), (16, 3)))
+    asked = ("evaluate", "v1/", "--methods", "all", "--fit-on", "train/", "--k", "2,4")
+    done = run(*asked, "--epochs", "1", "--more", "all", "--to", "results")
+    assert done.code == 0, done.err
+    assert "Fitted on d: the codec and the centroids of plaid." in done.err
+    found = json.loads(Path("results/results.json").read_text())
+    sets = [(one["name"], one["pages"], one["questions"]) for one in found["sets"]]
+    assert sets == [("a", 32, 32), ("b", 32, 32), ("c", 32, 32)]
+    parts = {name: [row[0] for row in table["rows"]] for name, table in found["tables"].items()}
+    headers = {name: table["header"] for name, table in found["tables"].items()}
+    assert list(parts) == [
+        *("sets", "main", "percent", "ladder", "improved", "projected", "shortlist"),
+        *("capacity", "data", "set-a", "set-b", "set-c", "costs", "geometry"),
+    ]
+    # no codebook is shipped for this encoder
+    rows = [name for name in ORDER if name != "codewords"]
+    assert parts["main"] == rows
+    assert headers["main"] == headers["set-a"] == ["method", "k = 2", "k = 4"]
+    ladder = ["raw k-means", "normalised k-means", "refined, one stage", "full"]
+    assert parts["ladder"] == ladder
+    assert headers["ladder"] == ["part", "k = 2", "k = 4"]
+    methods = [name for name in rows if not name.startswith("full, ")]
+    for name in "abc":
+        listed = parts[f"set-{name}"][1:]  # below the bytes of a page
+        assert [row for row in listed if not row.endswith(", kept")] == methods
+    assert [row for row in parts["improved"] if "margin" not in row][:3] == ladder[1:]
+    assert headers["capacity"] == ["width x depth", "params", "k = 4", "k = 16"]
+    assert parts["capacity"] == ["16x1", "16x3"]
+    assert headers["shortlist"] == ["L", "full", "shortlist oracle"]
+    assert parts["shortlist"] == ["5", "10", "20", "50", "100"]
+    assert parts["data"] == ["100% of pages"]  # a part of them would be too few to fit on
+
+
+def test_evaluate_in_domain(run: Run, documents: Path) -> None:
+    folder = question_set(Path("small"))
+    asked = ("evaluate", folder, "--k", "2", "--methods", "glie", "--fit-on", "own")
+    done = run(*asked, "--epochs", "1")
+    assert done.code == 0, done.err
+    assert "each set is split by page" in done.err
+    assert (
+        "small-test-half: fitted on 12 pages and 12 questions, measured on 12 pages and 12 "
+        "questions."
+    ) in done.err
+    assert "small-test-half: 12 pages, 12 questions" in done.out
+
+
+def test_folders_of_sets_that_are_none(run: Run, documents: Path) -> None:
+    question_set(Path("small"))
+    Path("empty").mkdir()
+    for given in (("empty",), ("small", "--fit-on", "empty")):
+        done = run("evaluate", *given)
+        assert (done.code, done.out) == (1, "")
+        assert "empty: an empty folder; expected a set, or a folder of sets" in done.err
 
 
 def test_evaluate_at_equal_bytes(run: Run, documents: Path) -> None:

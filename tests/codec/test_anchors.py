@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import glie
 from glie.codec.anchors import anchor, cluster
 from glie.kernels.kmeans import Clusters
-from tests.conftest import make_arrays, unit
+from tests.conftest import Floats, unit
 
 
 def test_shapes_and_types(pages: glie.Pages) -> None:
@@ -76,12 +76,34 @@ def test_a_page_gives_the_same_code_alone_and_in_a_batch(pages: glie.Pages) -> N
         np.testing.assert_array_equal(together.vectors[i], alone.vectors[0])
 
 
+def ndcg_at_5(codes: Floats, queries: Floats) -> float:
+    """Of a query for each page, by MaxSim over the codes (pages, k, D)."""
+    matches = np.einsum("qtd,pkd->qptk", queries, codes, optimize=True)
+    scores = matches.max(axis=3).sum(axis=2)
+    above = (scores > np.diag(scores)[:, None]).sum(axis=1)
+    return float(np.where(above < 5, 1 / np.log2(2 + above), 0).mean())
+
+
 def test_gain_of_normalising_shrinks_as_k_grows() -> None:
-    pages = glie.Pages(make_arrays(20, low=60, high=80))
-    lost = [
-        float(1 - glie.Codec(k=k).compress(pages).norms.mean(dtype=np.float64)) for k in (2, 8, 32)
-    ]
-    assert lost[0] > lost[1] > lost[2] > 0
+    """Pages have 2 to 12 topics, so that their clusters are not equally tight: raw centroids favour
+    pages with few. As k grows, clusters of all pages become tight; with one for each vector,
+    there is nothing to normalise."""
+    rng = np.random.default_rng(0)
+    arrays, asked = [], []
+    for _ in range(200):
+        topics = unit(rng.normal(size=(rng.integers(2, 13), 16)))
+        rows = topics[rng.integers(len(topics), size=64)]
+        arrays.append(unit(rows + 0.15 * rng.normal(size=rows.shape)))
+        asked.append(arrays[-1][rng.integers(64, size=4)] + 0.25 * rng.normal(size=(4, 16)))
+    pages, queries = glie.Pages(arrays), unit(np.array(asked))
+    gains = []
+    for k in (2, 4, 8, 64):
+        raw = cluster(pages, glie.CodecConfig(k=k)).centroids
+        normalised = glie.Codec(k=k).compress(pages).vectors
+        gains.append(ndcg_at_5(normalised, queries) - ndcg_at_5(raw, queries))
+    assert gains[0] > 0.1
+    assert gains[0] > gains[1] > gains[2] > 0
+    assert gains[3] == pytest.approx(0, abs=1e-6)
 
 
 def test_too_many_vectors_for_the_stored_count() -> None:

@@ -9,6 +9,7 @@ import pytest
 from glie.evaluation import (
     Dataset,
     Encoded,
+    experiment,
     load,
 )
 from glie.evaluation.plan import MORE
@@ -33,7 +34,9 @@ def sets() -> list[Encoded]:
 @pytest.fixture(scope="session")
 def results(sets: list[Encoded], tmp_path_factory: pytest.TempPathFactory) -> list[Result]:
     store = Store(tmp_path_factory.mktemp("results"), trec=True)
-    return everything(sets, plan(more=MORE), store)
+    with pytest.MonkeyPatch.context() as patch:  # the paper's sizes would take a minute
+        patch.setattr(experiment, "CAPACITIES", ((16, 1), (16, 3)))
+        return everything(sets, plan(more=MORE), store)
 
 
 @pytest.fixture(scope="session")

@@ -22,6 +22,7 @@ from glie.evaluation.baselines import (
     plaid_bytes,
     raw_kmeans,
     token_pooling,
+    token_pooling_raw,
 )
 from tests.conftest import make_arrays, unit
 
@@ -130,15 +131,24 @@ def test_raw_k_means_are_the_centroids_before_they_are_normalised() -> None:
 @given(st.integers(1, 9), st.integers(1, 30))
 def test_token_pooling_is_a_mean_over_windows(k: int, n: int) -> None:
     (rows,) = make_arrays(1, seed=n, low=n, high=n)
-    codes = token_pooling(glie.Pages([rows]), k)
+    codes, raw = (pool(glie.Pages([rows]), k) for pool in (token_pooling, token_pooling_raw))
     used = min(k, n)
     assert codes.counts[0].sum() == n
     assert np.ptp(codes.counts[0][:used]) <= 1  # windows are even
     ends = np.cumsum(codes.counts[0][:used].astype(int))
     for slot, (end, size) in enumerate(zip(ends, codes.counts[0], strict=False)):
-        window = rows[end - size : end]
-        np.testing.assert_allclose(codes.vectors[0, slot], window.mean(axis=0), atol=1e-6)
+        mean = rows[end - size : end].mean(axis=0)
+        np.testing.assert_allclose(raw.vectors[0, slot], mean, atol=1e-6)
+        np.testing.assert_allclose(codes.vectors[0, slot], unit(mean), atol=1e-5)
+        assert codes.norms[0, slot] == pytest.approx(np.linalg.norm(mean), abs=1e-3)
     assert not codes.vectors[0, used:].any()
+
+
+def test_a_window_that_cancels_out_stays_zero() -> None:
+    rows = np.array([[1.0, 0], [-1.0, 0], [0, 1.0], [0.6, 0.8]])
+    codes = token_pooling(glie.Pages([rows]), 2)
+    expected = np.stack([np.zeros(2), unit(np.array([0.6, 1.8]))])
+    np.testing.assert_allclose(codes.vectors[0], expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 7, 16, 40])

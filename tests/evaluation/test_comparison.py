@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 import glie
-from glie.evaluation import Encoded, comparison
+from glie.evaluation import Encoded, comparison, fits
 from glie.evaluation.comparison import Comparison
 from glie.evaluation.encoded import joined
 from glie.evaluation.experiment import run
 from glie.evaluation.methods import ADAPTED, SHIPPED
+from glie.evaluation.split import split_by_page
 from glie.evaluation.store import Store
 from tests.evaluation.topics import (
     PAGES,
@@ -58,6 +59,41 @@ def test_a_codebook_of_another_encoder(
     assert "fitted on the pages of each set, never on a question" in line
     with pytest.raises(glie.InputError, match="left out on 2 sets"):
         list(run(sets, plan([SHIPPED]), None, Store(None)))
+
+
+def test_fitted_on_one_half_and_measured_on_the_other(
+    sets: list[Encoded], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No page is in both, and the results of the whole set stay beside those of its half."""
+    by_name = {one.name: one for one in sets}
+    monkeypatch.setattr(comparison, "load", lambda name, **_: by_name[name])
+    fitted = []
+
+    def spy(pages: glie.Pages, *rest: Any, **settings: Any) -> glie.Codec:
+        fitted.append({page.partition("/")[2] for page in pages.ids})
+        return glie.fit(pages, *rest, **settings)
+
+    monkeypatch.setattr(fits, "fit", spy)
+    asked = plan(["glie-free", "glie"])
+    whole = Comparison(["one"], plan(["glie-free"]), to=tmp_path).measure(sets[:1]).results.all
+    own = Comparison(["one", "two"], asked, fit_on=["own"], to=tmp_path)
+    measured = own.measure(sets)
+    assert [one.name for one in measured.sets] == ["one-test-half", "two-test-half"]
+    assert (own.store.made, own.store.kept) == (8, 0)
+    for one, pages, half in zip(sets, fitted, measured.sets, strict=True):
+        assert pages.isdisjoint(half.page_ids)
+        assert pages | set(half.page_ids) == set(one.page_ids)
+        found = next(r for r in measured.results.all if r.setting[:2] == (half.name, "glie"))
+        assert len(found.each) == len(half.queries) == PAGES // 2
+        assert found.codec is not None
+        assert found.codec["pages"] == PAGES // 2
+    again = Comparison(["one"], plan(["glie-free"]), to=tmp_path)
+    assert again.measure(sets[:1]).results.all == whole
+    assert (again.store.made, again.store.kept) == (0, len(whole))
+    assert own.notes(sets) == [
+        "In-domain: each set is split by page, fitted on one half, measured on the other.",
+        *(split_by_page(one).note for one in sets),
+    ]
 
 
 def test_what_was_fitted_is_said_only_if_it_was(

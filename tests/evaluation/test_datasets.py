@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 import glie
-from glie.evaluation import Dataset, load, load_pages
+from glie.evaluation import Dataset, load, load_pages, sets_in
 from tests.evaluation.sets import PAGES, QRELS, QUESTIONS, write_set
 
 
@@ -125,6 +125,25 @@ def test_questions_in_one_language(tmp_path: Path) -> None:
 def test_bad_pages_are_named(tmp_path: Path, page: Any, message: str) -> None:
     with pytest.raises(glie.InputError, match=message):
         load(write_set(tmp_path / "bad", [*PAGES, page]))
+
+
+def test_a_folder_of_sets_stands_for_them(tmp_path: Path) -> None:
+    folder = tmp_path / "all"
+    for name in ("b", "a", "c"):
+        write_set(folder / name)
+    (folder / ".hidden").mkdir()
+    (folder / "notes.txt").write_text("about these sets")
+    assert sets_in(folder) == [str(folder / name) for name in "abc"]
+    assert sets_in(str(folder / "b")) == [str(folder / "b")]  # a set is one, its folders are not
+    assert sets_in("vidore/esg_reports_v2") == ["vidore/esg_reports_v2"]
+    assert sets_in("none") == ["none"]
+    (folder / "b" / "corpus.jsonl").unlink()
+    with pytest.raises(glie.DatasetError, match=r"b: not a set, unlike others in .*all; move it"):
+        sets_in(folder)
+    assert sets_in(folder / "b") == [str(folder / "b")]  # and `load` names what is missing
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(glie.DatasetError, match=r"empty: an empty folder; expected a set, or a"):
+        sets_in(tmp_path / "empty")
 
 
 def test_loads_a_set(tmp_path: Path) -> None:

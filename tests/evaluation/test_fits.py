@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import glie
-from glie.evaluation import Encoded
+from glie.evaluation import Encoded, experiment
 from glie.evaluation import fits as fits_module
 from glie.evaluation.baselines import pooled
 from glie.evaluation.encoded import joined
@@ -20,6 +20,7 @@ from tests.evaluation.topics import (
     QUICK,
     everything,
     in_bytes,
+    make_set,
     plan,
 )
 
@@ -71,6 +72,47 @@ def test_what_a_codec_was_fitted_on_is_said(sets: list[Encoded], results: list[R
     assert quarter.codec["pages"] == 18
     codec = glie.fit(*joined(sets), k=2, recipe=QUICK)
     assert facts(codec)["pages"] == 2 * PAGES
+
+
+def test_fits_of_other_sizes_and_on_fewer_pages(
+    sets: list[Encoded], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sizes of the paper, on so many pages of all sources at most."""
+    seen = []
+    made = glie.fit(*joined(sets), k=[4, 16], recipe=QUICK)
+
+    def spy(pages: glie.Pages, queries: Any, relevant: Any, k: Any, **settings: Any) -> glie.Codec:
+        seen.append((settings["recipe"].width, settings["recipe"].depth, tuple(k), len(pages)))
+        return made
+
+    monkeypatch.setattr(fits_module, "fit", spy)
+    monkeypatch.setattr(experiment, "CAPACITY_PAGES", 45)
+    monkeypatch.setattr(experiment, "DATA_PAGES", (30, 100, 141))
+    few = plan(["glie"], budgets=[4], more=["capacity", "data"])
+    everything(sets, few, Store(None), fit_on=sets)
+    sizes = ((128, 1), (128, 3), (256, 1), (512, 1), (512, 3), (1024, 1), (1024, 3))
+    assert seen == [
+        (16, 1, (4,), 2 * PAGES),
+        *((*size, (4, 16), 45) for size in sizes),
+        *((16, 1, (4,), pages) for pages in (30, 100)),
+    ]
+
+
+def test_few_pages_are_divided_for_all_sets(
+    sets: list[Encoded], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where one set has too few others, no set has a row that it lacks."""
+    three = [*sets, make_set("three", 2, pages=40)]
+    monkeypatch.setattr(experiment, "DATA_PAGES", (30, 120, 140))
+    made = glie.fit(*joined(sets), k=4, recipe=QUICK)
+    monkeypatch.setattr(fits_module, "fit", lambda *given, **settings: made)
+    found = everything(three, plan(["glie"], budgets=[4], more=["data"]), Store(None))
+    variants = {(r.setting.dataset, r.setting.variant) for r in found if r.setting.variant}
+    assert variants == {
+        (name, f"{share} of pages")
+        for name in ("one", "two", "three")
+        for share in ("25%", "50%", "100%")
+    }
 
 
 def test_centroids_are_those_of_the_other_sets(

@@ -76,6 +76,20 @@ def test_the_rival_is_the_strongest_baseline_of_each_set() -> None:
     assert gained.low <= gained.mean <= gained.high
 
 
+def test_normalised_k_means_is_a_rival_of_all_but_itself() -> None:
+    """A raw control and a method in bytes, however good, are rivals of none."""
+    scores = {"raw-kmeans": 0.1, "token-pooling": 0.3, "glie-free": 0.5, "glie": 0.6}
+    scores |= {"token-pooling-raw": 0.9, "quantised": 0.9, "plaid": 0.9}
+    results = Results([make("a", method, 2, 0, [score]) for method, score in scores.items()])
+    assert results.strongest("a", 2) == "glie-free"
+    gains = {method: margin(results, method, 2) for method in ("glie-stage1", "glie", "glie-free")}
+    assert gains["glie-stage1"] is None
+    assert gains["glie"] is not None
+    assert gains["glie"].mean == pytest.approx(0.6 - 0.5)
+    assert gains["glie-free"] is not None
+    assert gains["glie-free"].mean == pytest.approx(0.5 - 0.3)
+
+
 def test_the_interval_covers_as_often_as_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of many samples with a known margin, about 95 in 100 intervals contain it, and they are as
     narrow as that allows. The sets are of unequal size, margin and noise, so that each question

@@ -14,7 +14,7 @@ from glie.evaluation import Encoded
 from glie.evaluation import fits as fits_module
 from glie.evaluation.experiment import run
 from glie.evaluation.methods import ADAPTED, SHIPPED
-from glie.evaluation.store import Store
+from glie.evaluation.store import Setting, Store, fingerprint
 from tests.codec.networks import fitted_codec, fitted_of
 from tests.evaluation.topics import (
     PAGES,
@@ -52,6 +52,25 @@ def test_what_is_finished_is_kept(
     free = plan(["raw-kmeans"])
     list(run(other, free, None, fourth))
     assert (fourth.made, fourth.kept) == (2, 2)
+
+
+def test_a_method_with_a_new_definition_is_measured_again(
+    sets: list[Encoded], tmp_path: Path
+) -> None:
+    """A result of token pooling from before it was normalised is not taken for one of today."""
+    one = sets[0]
+    (raw,) = run([one], plan(["token-pooling-raw"], budgets=[2]), None, Store(None))
+    old = Setting("one", "token-pooling", 2)
+    stored = dataclasses.replace(raw, setting=old)
+    Store(tmp_path).result(old, fingerprint(one), lambda: stored)
+    both = plan(["raw-kmeans", "token-pooling"], budgets=[2])
+    store = Store(tmp_path)
+    _, fresh = run([one], both, None, store)
+    assert (store.made, store.kept) == (2, 0)
+    assert fresh.each != stored.each
+    store = Store(tmp_path)
+    assert list(run([one], both, None, store))[1] == fresh
+    assert (store.made, store.kept) == (0, 2)
 
 
 def test_an_interrupted_run_goes_on(sets: list[Encoded], tmp_path: Path) -> None:

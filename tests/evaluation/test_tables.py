@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from glie.evaluation.methods import ADAPTED, SHIPPED
+from glie.evaluation.methods import ADAPTED, SHIPPED, TITLES
 from glie.evaluation.results import Results, margin
 from glie.evaluation.store import Result, Setting
 from glie.evaluation.tables import (
@@ -14,6 +15,7 @@ from glie.evaluation.tables import (
     per_set,
     projected,
     rows,
+    tables,
 )
 from glie.measures import MEASURES
 from tests.evaluation.test_results import METHODS, made, make
@@ -76,17 +78,85 @@ def test_what_is_kept_is_said_of_each_of_our_methods() -> None:
     results = [make("a", method, 2, 0, [score]) for method, score in METHODS.items()]
     (table,) = per_set(Results([*results, make("a", "uncompressed", None, 0, [0.8])]))
     assert table.rows[0] == ["raw k-means, bytes a page", "200"]
-    assert table.rows[-3:] == [
+    assert table.rows[-4:] == [
         ["normalised k-means, kept", "50%"],
         ["refined, one stage, kept", "62%"],
         ["full, kept", "75%"],
+        ["uncompressed", "0.800"],
     ]
     in_bytes = [
         Result(Setting("a", method, bytes=520), 500, 1.0, dict.fromkeys(MEASURES, score), (score,))
         for method, score in ((SHIPPED, 0.6), (ADAPTED, 0.7))
     ]
     (table,) = per_set(Results([*in_bytes, make("a", "uncompressed", None, 0, [0.8])]))
-    assert table.rows[-2:] == [["codewords, kept", "75%"], ["codewords, adapted, kept", "87%"]]
+    assert table.rows[-3:-1] == [["codewords, kept", "75%"], ["codewords, adapted, kept", "87%"]]
+
+
+# the rows of the paper's tables, then ours
+ORDER = [
+    *("raw k-means", "token pooling", "cluster merging"),
+    *("normalised k-means", "refined, one stage", "full", "shortlist oracle"),
+    *("full, per cent of uncompressed", "full, sets improved"),
+    *("hierarchical pooling", "token pooling, raw (control)", "normalised k-means, 2 bits"),
+    *("centroids and residuals", "codewords", "codewords, adapted", "uncompressed"),
+]
+
+
+def test_the_rows_of_the_paper_in_its_order() -> None:
+    methods = [method for method in reversed(TITLES) if method != "uncompressed"]
+    results = [
+        make(dataset, method, k, 0, [0.6 if (dataset, method) == ("a", "glie") else 0.4])
+        for dataset in "ab"
+        for k in (2, 4)
+        for method in methods
+    ]
+    results += [make(dataset, "uncompressed", None, 0, [0.8]) for dataset in "ab"]
+    table = main_sweep(Results(results))
+    assert [row[0] for row in table.rows] == ORDER
+    by_name = {name: cells for name, *cells in table.rows}
+    assert by_name["full, per cent of uncompressed"] == ["62%", "62%"]  # of 0.5 in 0.8
+    assert by_name["full, sets improved"] == ["1 of 2", "1 of 2"]
+    (first, *rest) = per_set(Results(results))[0].rows
+    assert first[0] == "raw k-means, bytes a page"
+    assert [name for name, *_ in rest if not name.endswith(", kept")] == [
+        name for name in ORDER if not name.startswith("full, ")
+    ]
+    wins = improved(Results(results))
+    assert wins is not None
+    assert "normalised k-means itself is compared with the others" in wins.note
+    assert "hierarchical pooling" in wins.note
+    assert "control" not in wins.note
+
+
+def test_a_part_of_the_methods_keeps_the_order() -> None:
+    some = ("hierarchical-pooling", "glie", "raw-kmeans")
+    table = main_sweep(Results([make("a", method, 2, 0, [0.5]) for method in some]))
+    assert [row[0] for row in table.rows] == [
+        *("raw k-means", "full", "full, sets improved", "hierarchical pooling")
+    ]
+
+
+def test_the_tables_of_sizes_and_shortlists(results: list[Result]) -> None:
+    """Columns and rows as in the paper."""
+    found = {table.name: table for table in tables(Results(results))}
+    assert found["capacity"].header == ["width x depth", "params", "k = 4", "k = 16"]
+    assert [row[0] for row in found["capacity"].rows] == ["16x1", "16x3"]
+    assert "at most 500 pages" in found["capacity"].title
+    for size, _, *cells in found["capacity"].rows:
+        for k, cell in zip((4, 16), cells, strict=True):
+            here = [r.ndcg for r in results if r.setting.variant == size and r.setting.k == k]
+            assert cell == f"{np.mean(here):.3f}"
+    assert found["shortlist"].header == ["L", "full", "shortlist oracle"]
+    assert [row[0] for row in found["shortlist"].rows] == ["5", "10", "20", "50", "100"]
+    for length, *cells in found["shortlist"].rows:
+        for method, cell in zip(("glie", "oracle"), cells, strict=True):
+            listed = [r for r in results if r.setting.variant == "shortlist"]
+            mine = [r for r in listed if r.setting.method == method]
+            here = [r.ndcg for r in mine if r.setting.shortlist == int(length)]
+            assert cell == f"{np.mean(here):.3f}"
+    assert [row[:2] for row in found["data"].rows] == [
+        *(["25% of pages", "18"], ["50% of pages", "35"], ["100% of pages", "70"])
+    ]
 
 
 def test_rows_for_programs() -> None:

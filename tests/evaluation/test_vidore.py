@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import glie
-from glie.evaluation import Dataset, load, load_pages
+from glie.evaluation import Dataset, load, load_pages, sets_in
 from tests.evaluation.test_datasets import opened, png
 
 # sets copied to disk in the schema of the Hub
@@ -54,15 +54,17 @@ def first_version(**changes: Sequence[Any]) -> dict[str, Sequence[Any]]:
 
 def test_vidore_1(tables: Tables) -> None:
     """Pages are told apart by their image; the one without a question stays; the same question
-    asked of two pages is one that both answer."""
+    in two rows is two, each with the page of its row."""
     dataset = opened(tables("docvqa", default=first_version()))
     assert dataset.name == "docvqa"
     assert dataset.pages == {"a.png": "", "a.png#2": "", "c.png": ""}
-    assert dataset.queries == {"q1": "which red?", "q2": "which blue?", "q3": "again blue?"}
+    texts = ["which red?", "which blue?", "which red?", "again blue?"]
+    assert dataset.queries == {f"q{i}": text for i, text in enumerate(texts, start=1)}
     assert dataset.relevant == {
-        "q1": {"a.png": 1, "c.png": 1},
+        "q1": {"a.png": 1},
         "q2": {"a.png#2": 1},
-        "q3": {"a.png#2": 1},
+        "q3": {"c.png": 1},
+        "q4": {"a.png#2": 1},
     }
     colours = [picture.open().getpixel((0, 0)) for picture in dataset.images.values()]
     assert colours == [(255, 0, 0), (0, 0, 255), (0, 128, 0)]
@@ -77,7 +79,7 @@ def test_bad_images_of_vidore_1(tables: Tables) -> None:
     dataset = opened(tables(default=first_version(image=images)))
     assert list(dataset.pages) == ["a.png", "c.png"]
     assert dataset.relevant["q2"] == {"a.png#2": 1}  # which cannot be found
-    assert dataset.relevant["q3"] == {"b.png": 1}
+    assert dataset.relevant["q4"] == {"b.png": 1}
     assert dataset.warnings == (
         "2 pages whose image cannot be read left out: a.png#2: damaged, or not an image, "
         "b.png: no such file",
@@ -111,6 +113,22 @@ def test_vidore_2_and_3(tables: Tables, mark: str) -> None:
     assert (dataset.name, list(dataset.relevant)) == ("esg-french", ["2"])
 
 
+def test_pages_of_vidore_2_with_the_same_image_are_one(tables: Tables) -> None:
+    """The first; of two grades the higher counts, wherever it stands. Pages without an image, and
+    with one that cannot be read, are not alike."""
+    corpus = {"corpus-id": [*range(4, 11)], "image": [RED, BLUE, RED, RED, None, None, BLUE]}
+    corpus["markdown"] = [f"text {page}" for page in corpus["corpus-id"]]
+    queries = {"query-id": [1, 2, 3, 4], "query": ["a?", "b?", "c?", "d?"]}
+    judged = [(1, 4, 1), (1, 6, 2), (1, 7, 1), (2, 7, 1), (3, 10, 2), (3, 5, 1), (4, 9, 1)]
+    columns = zip(*judged, strict=True)
+    qrels = dict(zip(("query-id", "corpus-id", "score"), columns, strict=True))
+    dataset = opened(tables("esg", corpus=corpus, queries=queries, qrels=qrels))
+    assert dataset.pages == {page: f"text {page}" for page in ("4", "5", "8", "9")}
+    assert list(dataset.images) == ["4", "5"]
+    assert dataset.relevant == {"1": {"4": 2}, "2": {"4": 1}, "3": {"5": 2}, "4": {"9": 1}}
+    assert dataset.warnings[0] == "3 pages merged with one of the same image: 6, 7, 10"
+
+
 def test_the_text_of_vidore_3(tables: Tables) -> None:
     text = {"markdown": ["# Red", None, "green"], "image": [RED, BLUE, None]}
     parts = later_version("_", corpus=text)
@@ -119,6 +137,21 @@ def test_the_text_of_vidore_3(tables: Tables) -> None:
     assert dataset.pages == {"7": "# Red", "8": "", "9": "green"}
     assert list(dataset.images) == ["7", "8"]
     assert dataset.warnings[0] == ("1 page whose image cannot be read, with text: 9: no such file")
+
+
+def test_a_folder_of_copies_is_no_copy(tables: Tables, tmp_path: Path) -> None:
+    """With cards, as downloaded, and without them, where only the files were copied."""
+    one = tables("v1/one", default=first_version())
+    two = tables("v1/two", **later_version("-"))
+    assert sets_in(one) == [str(one)]
+    assert sets_in(two) == [str(two)]
+    (tmp_path / "v1" / "README.md").write_text("# Sets of the first version\n")
+    assert sets_in(tmp_path / "v1") == [str(one), str(two)]
+    for folder in (one, two):
+        (folder / "README.md").unlink()
+    (one / "default").rename(one / "data")
+    assert sets_in(tmp_path / "v1") == [str(one), str(two)]
+    assert opened(one).query_ids == ["q1", "q2", "q3", "q4"]
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def fit(
     glie fit my-set --to my.codec --k 2,4,8
     """
     from glie.codec.store import check_place
-    from glie.evaluation import joined, load, load_pages
+    from glie.evaluation import joined, load, load_pages, sets_in
     from glie.training.fit import check_ready
     from glie.training.recipe import recipe_of
 
@@ -58,7 +58,8 @@ def fit(
         glie.CodecConfig(k=budget, seed=seed)
     if epochs is not None:
         chosen = dataclasses.replace(chosen, epochs=epochs)
-    loaded = [load_pages(path) if no_queries else load(path) for path in datasets]
+    named = [one for name in datasets for one in sets_in(name)]
+    loaded = [load_pages(name) if no_queries else load(name) for name in named]
     check_place(to)
     sets = encode_sets(loaded, encoder, cache)
     pages, queries, relevant = joined(sets)

@@ -39,9 +39,9 @@ def evaluate(
     methods: Annotated[
         str | None,
         typer.Option(
-            help="all, or a list of: raw-kmeans, token-pooling, cluster-merging, "
-            "hierarchical-pooling, glie-free, quantised, glie-stage1, glie, oracle, plaid, "
-            "glie-bytes, glie-bytes-adapted, uncompressed.",
+            help="all, or a list of: raw-kmeans, token-pooling, cluster-merging, glie-free, "
+            "glie-stage1, glie, oracle, hierarchical-pooling, token-pooling-raw (a control), "
+            "quantised, plaid, glie-bytes, glie-bytes-adapted, uncompressed.",
             show_default="raw-kmeans, glie-free, uncompressed, and the codec's",
         ),
     ] = None,
@@ -53,8 +53,9 @@ def evaluate(
         list[str] | None,
         typer.Option(
             metavar="DATASET",
-            help="Fit a codec on this set and measure it. Repeat it for several sets. "
-            "others: measure each set with a codec fitted on the other sets.",
+            help="Fit a codec on this set, or folder of sets, and measure it. Repeat it for "
+            "several. others: measure each set with a codec fitted on the other sets. own: split "
+            "each set by page, fit on one half and measure the other.",
         ),
     ] = None,
     seeds: Annotated[str, typer.Option(help="Seeds of clustering and fitting, like 0,1,2.")] = "0",
@@ -98,6 +99,8 @@ def evaluate(
 
     glie evaluate set-a set-b set-c --k 2,4,8,16 --methods all --fit-on others --seeds 0,1,2
     --to results/
+
+    glie evaluate vidore-v1/ --methods all --fit-on train/ --seeds 0,1,2 --more all --to results/
 
     glie evaluate my-set --bytes-per-page 520,1040 --methods all
     """

@@ -26,7 +26,8 @@ Datasets = Annotated[
     typer.Argument(
         metavar="DATASET",
         help="Folders in the BEIR format (corpus.jsonl, queries.jsonl, qrels/test.tsv), folders of "
-        "cached vectors, or names of ViDoRe sets on the Hub.",
+        "cached vectors, or names of ViDoRe sets on the Hub. A folder of sets stands for all of "
+        "them.",
     ),
 ]
 Cache = Annotated[

@@ -1,6 +1,6 @@
 """Retrieval quality at a budget, measured on sets with known answers."""
 
-from glie.evaluation.datasets import Dataset, load, load_pages
+from glie.evaluation.datasets import Dataset, load, load_pages, sets_in
 from glie.evaluation.encoded import Encoded, joined
 from glie.evaluation.encoding import encode
 from glie.evaluation.sampling import sample
@@ -15,4 +15,5 @@ __all__ = [
     "load_pages",
     "read_corpora",
     "sample",
+    "sets_in",
 ]

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from glie.codec.anchors import anchor, check_lengths, cluster
+from glie.codec.anchors import SMALLEST_NORM, anchor, check_lengths, cluster
 from glie.codec.codes import Codes
 from glie.codec.config import MAX_K, CodecConfig
 from glie.codec.readout.codebook import Codebook, fit_codebook
@@ -31,7 +31,16 @@ def raw_kmeans(pages: Pages, k: int, seed: int = 0) -> Codes:
 
 
 def token_pooling(pages: Pages, k: int, seed: int = 0) -> Codes:
-    """The means of k consecutive windows of nearly equal length (after Clavié et al., 2024)."""
+    """The means of k consecutive windows of nearly equal length, normalised (after Clavié et al.,
+    2024). A mean of zero has no direction, and stays zero."""
+    codes = token_pooling_raw(pages, k)
+    lengths = np.linalg.norm(codes.vectors, axis=2, keepdims=True)
+    np.divide(codes.vectors, lengths, out=codes.vectors, where=lengths > SMALLEST_NORM)
+    return codes
+
+
+def token_pooling_raw(pages: Pages, k: int, seed: int = 0) -> Codes:
+    """The same means as they are: a control of what normalising gains."""
     check_lengths(pages)
     codes = _no_codes(pages, k)
     for page, rows in enumerate(pages):

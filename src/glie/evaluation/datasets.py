@@ -105,6 +105,7 @@ class Corpus:
         self.texts: dict[str, str] = {}  # of all pages
         self.images: dict[str, Picture] = {}
         self.unreadable: dict[str, str] = {}  # errors of images, by page
+        self.merged: dict[str, str] = {}  # pages that are another one, and that page
 
     def add(self, page: str, text: str, image: tuple[str, Callable[[], bytes]] | None) -> None:
         """Add a page; an image is its name and a function that reads its bytes."""
@@ -114,6 +115,14 @@ class Corpus:
                 self.images[page] = Picture.checked(*image)
             except DocumentError as error:
                 self.unreadable[page] = str(error)
+
+    def merge_images(self) -> None:
+        """Make pages with the same image one: the first of them."""
+        first: dict[str, str] = {}
+        for page, picture in list(self.images.items()):
+            if first.setdefault(picture.digest, page) != page:
+                self.merged[page] = first[picture.digest]
+                del self.images[page], self.texts[page]
 
 
 def load(path_or_name: str | os.PathLike[str], *, language: str | None = None) -> Dataset | Encoded:
@@ -138,6 +147,31 @@ def load(path_or_name: str | os.PathLike[str], *, language: str | None = None) -
     return _read_folder(folder, language)
 
 
+def is_set(folder: Path) -> bool:
+    """Whether a folder is a set of any kind that `load` reads."""
+    from glie.evaluation import cache, vidore
+
+    return (folder / CORPUS).exists() or cache.is_cached(folder) or vidore.is_copy(folder)
+
+
+def sets_in(path_or_name: str | os.PathLike[str]) -> list[str]:
+    """The sets that a name stands for: itself or, if it is a folder of sets, these, in order of
+    their names."""
+    name, folder = os.fspath(path_or_name), Path(path_or_name)
+    if not folder.is_dir() or is_set(folder):
+        return [name]
+    inside = [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
+    if not inside:
+        raise DatasetError(f"{folder}: an empty folder; expected a set, or a folder of sets")
+    folders = [path for path in inside if path.is_dir()]
+    if not any(map(is_set, folders)):
+        return [name]  # `load` says what it lacks
+    for path in folders:
+        if not is_set(path):  # were it skipped, a mean would silently lack a set
+            raise DatasetError(f"{path}: not a set, unlike others in {folder}; move it elsewhere")
+    return [str(path) for path in folders]
+
+
 def load_pages(path_or_name: str | os.PathLike[str]) -> Dataset | Encoded:
     """Load the pages of a set alone; a folder with corpus.jsonl needs no questions."""
     folder = Path(path_or_name)
@@ -156,7 +190,8 @@ def assemble(
     language: str | None = None,
 ) -> Dataset:
     """Make a set of what was read, without what cannot be used. Errors name `place`. `questions`
-    None makes a set of pages alone."""
+    None makes a set of pages alone. Of several grades of a page for a question, the highest
+    counts."""
     usable = {p: text for p, text in corpus.texts.items() if text or p in corpus.images}
     broken = corpus.unreadable
     without_text = tuple(p for p in corpus.texts if p not in usable and p not in broken)
@@ -166,6 +201,9 @@ def assemble(
     ]
     if not usable:
         raise DatasetError(f"{place}: no page that can be used; {'; '.join(warnings)}")
+    if corpus.merged:
+        pages = count(len(corpus.merged), "page")
+        warnings.append(f"{pages} merged with one of the same image: {listing([*corpus.merged])}")
     half = [why for page, why in broken.items() if page in usable]
     if half:
         warnings.append(f"{count(len(half), 'page')} {UNREADABLE}, with text: {listing(half)}")
@@ -175,12 +213,14 @@ def assemble(
         name = f"{name}-{language}"  # a set with its own results
     known = {question.id for question in questions}
     relevant: dict[str, dict[str, int]] = {}
-    for where, query, page, grade in judgements:
+    for where, query, judged, grade in judgements:
+        page = corpus.merged.get(judged, judged)
         if query not in known or page not in corpus.texts:
             unknown = f"query {query!r}" if query not in known else f"page {page!r}"
             raise DatasetError(f"{where}: {unknown} is not in the set")
         if grade > 0:
-            relevant.setdefault(query, {})[page] = grade
+            grades = relevant.setdefault(query, {})
+            grades[page] = max(grade, grades.get(page, 0))
     asked = _in_language(questions, language, place)
     wordless = [question.id for question in asked if not question.text.strip()]
     unanswered = [q.id for q in asked if q.text.strip() and q.id not in relevant]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,8 @@ import numpy.typing as npt
 
 from glie.identity import EncoderId, Identified, check_match
 from glie.pages import Pages, Queries, VectorSets
+
+Bools = npt.NDArray[np.bool_]
 
 
 class Half(NamedTuple):
@@ -99,6 +102,29 @@ class Encoded:
                 vectors[offsets[place] : offsets[place + 1]] = block[int(wanted[place] - first)]
         return Pages.packed(vectors, offsets, [self.page_ids[row] for row in wanted])
 
+    def part(self, name: str, pages: Bools, questions: Bools) -> Encoded:
+        """Some of the pages and questions as a set with its own name. Its pages are read on demand,
+        from the blocks of this one."""
+        kept = [pages[first:last] for first, last in pairwise(self._firsts)]
+        shards = [shard for shard, mine in enumerate(kept) if mine.any()]
+        asked, ends = _chosen(self.queries.vectors, self.queries.offsets, questions)
+        ids = [query for query, mine in zip(self.queries.ids, questions, strict=True) if mine]
+
+        def read_shard(place: int) -> Half:
+            shard = shards[place]
+            return Half(*_chosen(*self.read_shard(shard), kept[shard]))
+
+        return dataclasses.replace(
+            self,
+            name=name,
+            page_ids=[page for page, mine in zip(self.page_ids, pages, strict=True) if mine],
+            lengths=self.lengths[pages],
+            queries=Queries.packed(asked, ends, ids),
+            relevant={query: self.relevant[query] for query in ids},
+            shard_pages=tuple(int(kept[shard].sum()) for shard in shards),
+            read_shard=read_shard,
+        )
+
     @functools.cached_property
     def _firsts(self) -> npt.NDArray[np.int64]:
         return np.concatenate([[0], np.cumsum(self.shard_pages)]).astype(np.int64)
@@ -122,12 +148,13 @@ def joined(
 ) -> tuple[Pages, Queries, list[list[str]]]:
     """Join sets for a fit: pages, queries, and the relevant pages of each query.
 
-    With a `share` below 1, that share of the pages is drawn from each set, with the queries that
-    these pages answer. Ids begin with the number and the name of their set.
+    With a `share` below 1, that share of all pages is drawn, as evenly from each set as whole
+    pages allow, with the queries that these pages answer. Ids begin with the number and the name
+    of their set.
     """
     for one in sets:
         check_set(one, sets[0].encoder)
-    chosen = [_drawn(len(one.page_ids), share, [seed, place]) for place, one in enumerate(sets)]
+    chosen = _drawn([len(one.page_ids) for one in sets], share, seed)
     lengths = [one.lengths[rows] for one, rows in zip(sets, chosen, strict=True)]
     offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
     vectors = np.empty((int(offsets[-1]), sets[0].dim), np.float32)
@@ -149,7 +176,20 @@ def joined(
     return Pages.packed(vectors, offsets, ids), Queries(asked), relevant
 
 
-def _drawn(total: int, share: float, seed: Sequence[int]) -> npt.NDArray[np.int64]:
-    """A random share of the rows, in order."""
-    order = np.random.default_rng(seed).permutation(total)
-    return np.sort(order[: max(1, round(share * total))])
+def _chosen(
+    vectors: npt.NDArray[Any], offsets: npt.NDArray[np.int64], chosen: Bools
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    """The packed vectors and the offsets of some items."""
+    lengths = np.diff(offsets)
+    ends = np.concatenate([[0], np.cumsum(lengths[chosen])])
+    return vectors[np.repeat(chosen, lengths)], ends.astype(np.int64)
+
+
+def _drawn(totals: Sequence[int], share: float, seed: int) -> list[npt.NDArray[np.int64]]:
+    """Random rows of each set, in order: of all sets together the share, to the nearest row."""
+    ends = np.round(share * np.cumsum(totals)).astype(np.int64)
+    ends[-1] = max(1, ends[-1])
+    return [
+        np.sort(np.random.default_rng([seed, place]).permutation(total)[:count])
+        for place, (total, count) in enumerate(zip(totals, np.diff(ends, prepend=0), strict=True))
+    ]

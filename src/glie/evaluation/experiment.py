@@ -45,8 +45,12 @@ SHORTLIST_K = 4  # the budget of the shortlist table
 CODEWORD_SHORTLIST = "words-shortlist"
 CODEWORD_SHORTLISTS = (20, 50, 100, 200, 500)  # longer, as is their default
 CODEWORD_SHORTLIST_BYTES = 520  # the budget of their table, or the nearest measured
-CAPACITIES = ((128, 1), (256, 1), (512, 1), (512, 3))  # width and depth of a decoder
-SHARES = (0.25, 0.5, 1.0)  # of the pages to fit on
+# width and depth of a decoder, fitted on so many pages at most, at these budgets
+CAPACITIES = ((128, 1), (128, 3), (256, 1), (512, 1), (512, 3), (1024, 1), (1024, 3))
+CAPACITY_PAGES = 500
+CAPACITY_KS = (4, 16)
+DATA_PAGES = (1250, 2500, 5000)  # to fit on, as far as there are so many
+SHARES = (0.25, 0.5, 1.0)  # of the pages to fit on, if there are fewer than DATA_PAGES[1]
 
 
 def run(
@@ -71,6 +75,15 @@ def run(
             raise InputError(line)
     for encoded in sets:
         yield from _Bench(encoded, plan, codecs, store, progress).results()
+
+
+class _Fit(NamedTuple):
+    """A fit that differs from the usual one."""
+
+    variant: str
+    budgets: tuple[int, ...]
+    share: float  # of the pages
+    capacity: tuple[int, int] | None = None
 
 
 class _Coded(NamedTuple):
@@ -132,7 +145,8 @@ class _Bench:
 
     def _of_code(self, method: Method, seed: int) -> Iterator[Result]:
         settings = self._settings(method.name, seed, by_bytes=method.by_bytes)
-        yield from self._one_stage(settings, self.key, functools.partial(self._codes, method))
+        key = self.key if method.revision == 1 else f"{self.key}-{method.revision}"
+        yield from self._one_stage(settings, key, functools.partial(self._codes, method))
 
     def _of_residuals(self, codecs: Codecs, seed: int) -> Iterator[Result]:
         """PLAID; its centroids are fitted only if a result is missing."""
@@ -203,21 +217,35 @@ class _Bench:
 
     def _other_fits(self, codecs: Codecs, seed: int) -> Iterator[Result]:
         """Fits with other decoder sizes, and on fewer pages."""
-        plan = self.plan
-        others: list[tuple[tuple[int, int] | None, float, str]] = []
+        plan, pages = self.plan, codecs.pages(self.encoded)
+        others: list[_Fit] = []
         if "capacity" in plan.more:
-            others += [(size, 1.0, f"{size[0]}x{size[1]}") for size in CAPACITIES]
+            share = min(1.0, CAPACITY_PAGES / pages)
+            others += [
+                _Fit(f"{width}x{depth}", CAPACITY_KS, share, (width, depth))
+                for width, depth in CAPACITIES
+            ]
         if "data" in plan.more:
-            least = recipe_of(plan.recipe).negatives + 1
-            pages = sum(len(source.page_ids) for source in codecs.sources(self.encoded))
-            shares = [share for share in SHARES if round(share * pages) >= 4 * least]
-            others += [(None, share, f"{share:.0%} of pages") for share in shares]
-        for capacity, share, variant in others:
+            others += [_Fit(name, (SHORTLIST_K,), share) for name, share in self._draws(codecs)]
+        for variant, budgets, share, capacity in others:
             codec = codecs.codec(
-                self.encoded, seed, budgets=[SHORTLIST_K], capacity=capacity, share=share
+                self.encoded, seed, budgets=budgets, capacity=capacity, share=share
             )
-            setting = Setting(self.encoded.name, "glie", SHORTLIST_K, seed, variant=variant)
-            yield from self._regenerated(codec, setting, ["glie"], [SHORTLIST])
+            for k in budgets:
+                setting = Setting(self.encoded.name, "glie", k, seed, variant=variant)
+                yield from self._regenerated(codec, setting, ["glie"], [SHORTLIST])
+
+    def _draws(self, codecs: Codecs) -> Iterator[tuple[str, float]]:
+        """The draws of pages to fit on, by name; the same for all sets, so that they have means."""
+        least = 4 * (recipe_of(self.plan.recipe).negatives + 1)
+        if codecs.fewest_pages >= DATA_PAGES[1]:
+            for number in DATA_PAGES:
+                if number <= codecs.fewest_pages:
+                    yield f"{number:,} pages", number / codecs.pages(self.encoded)
+        else:
+            for share in SHARES:
+                if round(share * codecs.fewest_pages) >= least:
+                    yield f"{share:.0%} of pages", share
 
     def _regenerated(
         self, codec: Codec, setting: Setting, methods: Sequence[str], shortlists: Sequence[int]

@@ -1,10 +1,10 @@
-"""Codecs and centroids fitted for an experiment, on other sets than the one measured."""
+"""Codecs and centroids fitted for an experiment, on other pages than those measured."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from glie.codec.codec import Codec
@@ -33,14 +33,16 @@ class Codecs:
         *,
         given: Codec | None = None,
         fit_on: Sequence[Encoded] | None = None,
+        own: Mapping[str, Encoded] | None = None,
         sets: Sequence[Encoded] = (),
         progress: OnProgress = ignore,
     ) -> None:
-        """Without `given` and `fit_on`, each set is measured by a codec of the others of `sets`."""
-        if given is None and fit_on is None:
+        """Give a codec, the sets to fit one on, or a set to fit on for each of `sets`, by its name;
+        otherwise, each set is measured by a codec of the others of `sets`."""
+        if given is None and fit_on is None and own is None:
             check_others(sets)
         self.plan, self.store, self.given, self.fit_on = plan, store, given, fit_on
-        self.sets, self.progress = sets, progress
+        self.own, self.sets, self.progress = own, sets, progress
         self._residual_codes: dict[str, ResidualCode] = {}
 
     def sources(self, encoded: Encoded) -> Sequence[Encoded]:
@@ -49,7 +51,18 @@ class Codecs:
             return []
         if self.fit_on is not None:
             return self.fit_on
+        if self.own is not None:
+            return [self.own[encoded.name]]
         return [other for other in self.sets if other is not encoded]
+
+    def pages(self, encoded: Encoded) -> int:
+        """The number of pages that the codec for a set can be fitted on."""
+        return sum(len(source.page_ids) for source in self.sources(encoded))
+
+    @property
+    def fewest_pages(self) -> int:
+        """The same, of the set for which there are the fewest."""
+        return min(map(self.pages, self.sets))
 
     def seeds(self) -> Sequence[int]:
         return self.plan.seeds if self.given is None else (0,)

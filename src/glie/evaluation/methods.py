@@ -23,6 +23,7 @@ from glie.evaluation.baselines import (
     plaid_bytes,
     raw_kmeans,
     token_pooling,
+    token_pooling_raw,
 )
 from glie.identity import EncoderId
 from glie.pages import Pages
@@ -36,9 +37,10 @@ class Method(NamedTuple):
     citation: str
     compress: Callable[[Pages, int, int], Codes]  # from pages, a budget and a seed
     seeded: bool = False  # whether the seed matters
-    ours: bool = False  # not a baseline
+    baseline: bool = False  # whether margins are measured over it
     by_bytes: bool = False  # whether the budget is in bytes a page, not in vectors
     size: Callable[[Codes], int] | None = None  # bytes of the codes; None: as in an index
+    revision: int = 1  # of its definition: what another one has stored is measured again
 
 
 def glie_free(pages: Pages, k: int, seed: int = 0) -> Codes:
@@ -59,24 +61,35 @@ FREE = (
         "Per-page k-means centroids as they are (Lloyd 1982, k-means++ seeds).",
         raw_kmeans,
         seeded=True,
+        baseline=True,
     ),
     Method(
         "token-pooling",
         "token pooling",
-        "Means of consecutive windows, after Clavié, Chaffin and Adams 2024.",
+        "Means of consecutive windows, normalised, after Clavié, Chaffin and Adams 2024.",
         token_pooling,
+        baseline=True,
+        revision=2,  # the first was token-pooling-raw
     ),
     Method(
         "cluster-merging",
         "cluster merging",
         "Hierarchical clustering on cosine, means: Light-ColPali without training, Ma et al. 2025.",
         cluster_merging,
+        baseline=True,
     ),
     Method(
         "hierarchical-pooling",
         "hierarchical pooling",
         "Ward clustering, normalised means, by sentence-transformers' HierarchicalTokenPooling.",
         hierarchical_pooling,
+        baseline=True,
+    ),
+    Method(
+        "token-pooling-raw",
+        "token pooling, raw (control)",
+        "The means of token pooling without normalising: a control, not a baseline.",
+        token_pooling_raw,
     ),
     Method(
         "glie-free",
@@ -84,7 +97,7 @@ FREE = (
         "k-means centroids projected to the sphere: GLIE's training-free code.",
         glie_free,
         seeded=True,
-        ours=True,
+        baseline=True,
     ),
     Method(
         "quantised",
@@ -92,7 +105,6 @@ FREE = (
         "The same at 2 bits a number, with as many vectors as fit.",
         quantised,
         seeded=True,
-        ours=True,
         by_bytes=True,
     ),
 )
@@ -109,8 +121,8 @@ def fitted(codec: Codec) -> tuple[Method, Method]:
 
     stage1, full = LEARNED["glie-stage1"], LEARNED["glie"]
     return (
-        Method("glie-stage1", *stage1, one_stage, seeded=True, ours=True),
-        Method("glie", *full, two_stages, seeded=True, ours=True),
+        Method("glie-stage1", *stage1, one_stage, seeded=True),
+        Method("glie", *full, two_stages, seeded=True),
     )
 
 
@@ -152,12 +164,15 @@ LEARNED = {
     ),
     UNCOMPRESSED: ("uncompressed", "Exact MaxSim over all vectors of every page."),
 }
-CITATIONS = {
-    **{method.name: (method.title, method.citation) for method in FREE},
-    **LEARNED,
-}
+_CITATIONS = {method.name: (method.title, method.citation) for method in FREE} | LEARNED
+# The order of rows in tables: the paper's methods as in the paper, then all others.
+PAPER = (
+    *("raw-kmeans", "token-pooling", "cluster-merging"),
+    *("glie-free", "glie-stage1", "glie", ORACLE),
+)
+CITATIONS = {name: _CITATIONS[name] for name in PAPER} | _CITATIONS
 TITLES = {name: title for name, (title, _) in CITATIONS.items()}
-BASELINES = tuple(method.name for method in FREE if not method.ours)
+BASELINES = tuple(method.name for method in FREE if method.baseline)
 LADDER = ("raw-kmeans", "glie-free", "glie-stage1", "glie")
 OURS = (*LADDER[1:], "quantised", *WITH_CODEWORDS)
 USUAL = (*LADDER, UNCOMPRESSED)

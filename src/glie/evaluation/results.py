@@ -101,14 +101,14 @@ class Results:
         known = all(self.of(dataset, UNCOMPRESSED, None) for dataset in self.datasets)
         return self.macro(UNCOMPRESSED, None).mean if known and self.datasets else None
 
-    def strongest(self, dataset: str, k: int) -> str | None:
-        """The best training-free baseline on a set at a budget."""
-        known = [name for name in BASELINES if self.of(dataset, name, k)]
+    def strongest(self, dataset: str, k: int, besides: str = "") -> str | None:
+        """The best training-free method on a set at a budget, besides one."""
+        known = [name for name in BASELINES if name != besides and self.of(dataset, name, k)]
         return max(known, key=lambda name: self.ndcg(dataset, name, k).mean, default=None)
 
 
 class Margin(NamedTuple):
-    """The gain of a method over the strongest baseline, with a 95% interval over questions."""
+    """The gain of a method over the strongest other, with a 95% interval over questions."""
 
     mean: float
     low: float
@@ -121,14 +121,15 @@ class Margin(NamedTuple):
 
 
 def margin(results: Results, method: str, k: int) -> Margin | None:
-    """The margin over the strongest training-free baseline of each set at this budget.
+    """The margin over the strongest training-free method of each set at this budget; that of
+    normalised k-means, which is one of them, is over the strongest of the others.
 
     The interval is a paired bootstrap: it resamples the questions of each set and averages the
     means of the sets.
     """
     gains = []
     for dataset in results.datasets:
-        rival = results.strongest(dataset, k)
+        rival = results.strongest(dataset, k, besides=method)
         if rival is None or not results.of(dataset, method, k):
             return None
         gains.append(results.each(dataset, method, k) - results.each(dataset, rival, k))
@@ -143,3 +144,10 @@ def margin(results: Results, method: str, k: int) -> Margin | None:
     means = [float(gain.mean()) for gain in gains]
     wins = sum(mean > 0 for mean in means)
     return Margin(float(np.mean(means)), float(low), float(high), wins, len(gains))
+
+
+def margins(results: Results, method: str) -> list[Margin]:
+    """The margins of a method at all budgets; empty if there is nothing to compare it with."""
+    found = [margin(results, method, k) for k in results.budgets]
+    known = [gain for gain in found if gain is not None]
+    return known if len(known) == len(found) else []

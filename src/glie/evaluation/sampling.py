@@ -15,8 +15,8 @@ import numpy as np
 
 from glie.documents import DocumentPage, find_documents, has_picture, read_document
 from glie.errors import DatasetError, DocumentError, IdError, VectorError
-from glie.evaluation import cache, vidore
-from glie.evaluation.datasets import CORPUS, Dataset, Picture, load_pages
+from glie.evaluation import vidore
+from glie.evaluation.datasets import Dataset, Picture, is_set, load_pages
 from glie.evaluation.encoded import Encoded
 from glie.evaluation.vectors import read_corpora
 from glie.geometry import drawn_from
@@ -55,7 +55,7 @@ def sample(
         return Sample(pages, None)
     if not path.exists() and not vidore.is_name(os.fspath(path_or_name)):
         raise DatasetError(f"{path}: no such file or folder; expected {ACCEPTED}")
-    if path.exists() and not _is_set(path):
+    if path.exists() and not is_set(path):
         loaded: Dataset | Encoded = _documents(path, most, rng)
     else:
         loaded = load_pages(path_or_name)
@@ -69,10 +69,6 @@ def sample(
 
 def _rows(count: int, most: int, rng: np.random.Generator) -> Any:
     return np.sort(rng.permutation(count)[:most])
-
-
-def _is_set(path: Path) -> bool:
-    return (path / CORPUS).exists() or cache.is_cached(path) or vidore.is_copy(path)
 
 
 def _documents(path: Path, most: int, rng: np.random.Generator) -> Dataset:

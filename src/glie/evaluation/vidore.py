@@ -39,8 +39,24 @@ def is_name(name: str) -> bool:
 
 
 def is_copy(folder: Path) -> bool:
-    """Whether this may be a copy of a set, as downloaded from the Hub."""
-    return folder.is_dir() and next(folder.rglob("*.parquet"), None) is not None
+    """Whether this may be a copy of a set, as downloaded from the Hub: it has tables and a card
+    that describes them, or tables where sets have them. Tables elsewhere may be those of several
+    sets, a folder each."""
+    if _has_card(folder):
+        places = [folder.rglob("*.parquet")]
+    else:
+        named = (folder / name for name in ("data", "default", *TABLES))
+        places = [folder.glob("*.parquet"), *(place.rglob("*.parquet") for place in named)]
+    return any(next(place, None) is not None for place in places)
+
+
+def _has_card(folder: Path) -> bool:
+    """Whether there is a README that begins with settings, as those of the Hub do."""
+    try:
+        with open(folder / "README.md", "rb") as file:
+            return file.read(3) == b"---"
+    except OSError:
+        return False
 
 
 def read(name: str, language: str | None = None) -> Dataset:
@@ -71,13 +87,13 @@ Parts = tuple[Corpus, list[Question], list[Judgement]]
 
 def _rows_of_questions(name: str, table: Any) -> Parts:
     """Read version 1. Rows with the same image bytes are one page, named by its first file name.
-    Rows with the same question are one question with several relevant pages, as in the tables
-    that its publishers made of it later."""
+    Each row with a question is one of its own, even if another asks the same: the paper counts
+    them so, each with the page of its row."""
     _check_columns(name, table, [("query",), ("image",), ("image_filename",)])
     table = _undecoded(table)
     images = table.select_columns(["image"])
     corpus, pages = Corpus(), dict[str, str]()  # the id of each page, by its image
-    questions, judgements = dict[str, Question](), list[Judgement]()
+    questions, judgements = list[Question](), list[Judgement]()
     for row, record in enumerate(table):
         place = f"{name}, row {row}"
         file_name, data = record["image_filename"] or f"row {row}", _stored(record)
@@ -87,16 +103,16 @@ def _rows_of_questions(name: str, table: Any) -> Parts:
             corpus.add(page, "", (page, partial(_image, images, row)))
         text = (record["query"] or "").strip()
         if text:
-            fresh = Question(f"q{len(questions) + 1}", text, record.get("language"))
-            query = questions.setdefault(text, fresh).id
-            judgements.append(Judgement(place, query, pages[shows], 1))
+            questions.append(Question(f"q{len(questions) + 1}", text, record.get("language")))
+            judgements.append(Judgement(place, questions[-1].id, pages[shows], 1))
     if not corpus.texts:
         raise DatasetError(f"{name}: empty")
-    return corpus, list(questions.values()), judgements
+    return corpus, questions, judgements
 
 
 def _three_tables(name: str, pages: Any, queries: Any, qrels: Any) -> Parts:
-    """Read versions 2 and 3. Ids may be numbers and become strings; grades may be floats."""
+    """Read versions 2 and 3. Ids may be numbers and become strings; grades may be floats. Pages
+    with the same image are one."""
     (page_id,) = _check_columns(f"{name}, corpus", pages, [PAGE_ID])
     query_id, question = _check_columns(f"{name}, queries", queries, [QUERY_ID, ("query",)])
     judged = _check_columns(f"{name}, qrels", qrels, [QUERY_ID, PAGE_ID, ("score",)])
@@ -115,6 +131,7 @@ def _three_tables(name: str, pages: Any, queries: Any, qrels: Any) -> Parts:
         corpus.add(page, (record[text] or "") if text else "", source)
     if not seen:
         raise DatasetError(f"{name}, corpus: empty")
+    corpus.merge_images()
     questions, asked = list[Question](), set[str]()
     for row, record in enumerate(queries):
         check_new(str(record[query_id]), asked, f"{name}, queries, row {row}")
