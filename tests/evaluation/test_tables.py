@@ -97,7 +97,8 @@ ORDER = [
     *("raw k-means", "token pooling", "cluster merging"),
     *("normalised k-means", "refined, one stage", "full", "shortlist oracle"),
     *("full, per cent of uncompressed", "full, sets improved"),
-    *("hierarchical pooling", "token pooling, raw (control)", "normalised k-means, 2 bits"),
+    *("hierarchical pooling", "token pooling, raw (control)", "normalised k-means, scaled"),
+    "normalised k-means, 2 bits",
     *("centroids and residuals", "codewords", "codewords, adapted", "uncompressed"),
 ]
 

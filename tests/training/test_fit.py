@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import glie
-from glie.codec.readout.decoder import PaperDecoder
+from glie.codec.readout.decoder import PaperDecoder, cluster_features
 from glie.codec.readout.generative import FitScores
 from glie.index.memory import search_codes
 from glie.training.augment import varied
@@ -107,6 +107,23 @@ def test_the_decoder_improves_the_ranking_of_pages_it_has_never_seen(
     stored = found_first(codec.single_stage)
     assert found_first(codec) > stored + 0.2
     assert stored < 0.2
+
+
+@pytest.mark.parametrize("layout", ["light", "paper"])
+def test_a_blind_decoder_takes_the_same_steps_from_every_anchor(layout: str) -> None:
+    recipe = dataclasses.replace(QUICK, layout=layout, blind=True)
+    codec = glie.fit(*cluttered(30), k=1, recipe=recipe, epochs=1)
+    decoder = fitted_of(codec).decoder
+    rng = np.random.default_rng(0)
+    anchors, ones = unit(rng.normal(size=(2, 16))), np.ones(2, np.float32)
+    features = cluster_features(decoder, anchors, ones * 0.7, ones * 9)
+    np.testing.assert_array_equal(features[0], features[1])
+    assert np.abs(features).sum() > 0
+    sighted = fitted_of(
+        glie.fit(*cluttered(30), k=1, recipe=dataclasses.replace(recipe, blind=False), epochs=1)
+    ).decoder
+    features = cluster_features(sighted, anchors, ones * 0.7, ones * 9)
+    assert not np.allclose(features[0], features[1])
 
 
 def test_a_gain_within_its_standard_error_does_not_pay() -> None:
@@ -244,6 +261,7 @@ def test_the_paper_s_recipe() -> None:
         **{"of_code": 0.5, "chamfer": 0.5, "overshoot": 0.5, "support": 0.1, "vectors": None},
         **{
             "layout": "paper",
+            "blind": False,
             "code_batch": None,
             "strength": 1.0,
             "vary": False,

@@ -32,7 +32,11 @@ def fit(
         ),
     ] = False,
     recipe: Annotated[
-        str, typer.Option(help="default (for a CPU) or paper (as published, 100 epochs).")
+        str,
+        typer.Option(
+            help="default (for a CPU) or paper (as published, 100 epochs); default-blind and "
+            "paper-blind are controls whose decoder never reads the anchors."
+        ),
     ] = "default",
     encoder: Annotated[str | None, typer.Option(help="As for `index`.")] = None,
     cache: Cache = None,

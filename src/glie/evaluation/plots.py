@@ -113,6 +113,7 @@ COLOURS = {
     "cluster-merging": "#c8641b",
     "hierarchical-pooling": "#8a6d3b",
     "glie-free": "#7fb8d4",
+    "glie-free-scaled": "#a9c7a0",
     "glie-stage1": "#3d94bd",
     "glie": "#0b4f6e",
     "quantised": "#5a9e6f",

@@ -366,11 +366,15 @@ def new_networks(
 ) -> tuple[AnyRefiner, AnyDecoder]:
     """Untrained networks in the layout and size of a recipe."""
     size = {"width": recipe.width, "depth": recipe.depth}
+    refiner: AnyRefiner
+    decoder: AnyDecoder
     if recipe.layout == "paper":
-        decoder: AnyDecoder = new_paper_decoder(dim, rng, **size)
-        return new_paper_refiner(dim, rng), decoder
-    decoder = new_decoder(dim, rng, **size)
-    return new_refiner(dim, rng), decoder
+        decoder, refiner = new_paper_decoder(dim, rng, **size), new_paper_refiner(dim, rng)
+    else:
+        decoder, refiner = new_decoder(dim, rng, **size), new_refiner(dim, rng)
+    if recipe.blind:
+        decoder.anchor[:dim] = 0  # and stays so: in a fit its inputs are 0
+    return refiner, decoder
 
 
 def _mean(scores: Mapping[int, float]) -> float:

@@ -58,7 +58,8 @@ def objective(
         true = best_matches(tokens, batch.vectors, batch.real)
     code = refine(refiner, batch.anchors, batch.vectors, batch.real) * batch.used[..., None]
     in_code = best_matches(tokens, code, batch.used)
-    slots = Slots(decoder, code, batch, jittered(code, recipe.jitter, generator))
+    read = torch.zeros_like(code) if recipe.blind else jittered(code, recipe.jitter, generator)
+    slots = Slots(decoder, code, batch, read)
     regenerated = torch.maximum(in_code, slots.best_matches(tokens))
 
     real = batch.tokens_real

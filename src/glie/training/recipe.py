@@ -1,8 +1,9 @@
-"""The settings of a fit: the paper's recipe, and the default, for two CPU cores."""
+"""The settings of a fit: the paper's recipe, the default, for two CPU cores, and their controls."""
 
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 
 from glie.codec.readout.generative import LAYOUTS
 from glie.errors import InputError
@@ -41,6 +42,7 @@ class Recipe:
     code_steps: int = 150  # number of these steps, if `epochs` is None
     strength: float = 1.0  # share that is kept of such a refiner's changes
     jitter: float = 0.0  # length of the noise on the code that the decoder reads
+    blind: bool = False  # a control: the decoder reads norm and count, never the anchor
     vary: bool = False  # cut and join pages at random in each epoch
     average: float = 0.0  # decay of the running average of the weights; 0: no average
     # how the result is selected
@@ -79,6 +81,7 @@ DEFAULT = Recipe(
     holdout=0.2,
 )
 RECIPES = {"default": DEFAULT, "paper": PAPER}
+RECIPES |= {f"{name}-blind": replace(recipe, blind=True) for name, recipe in RECIPES.items()}
 
 
 def recipe_of(recipe: str | Recipe) -> Recipe:
