@@ -201,7 +201,7 @@ def questions_of(encoded: Encoded, join: int, seed: int) -> Questions:
         pages = Pages.packed(pages.vectors, offsets, [str(i) for i in range(len(firsts))])
     row = {page: int(group[i]) for i, page in enumerate(encoded.page_ids)}
     grades = [
-        {row[page]: grade for page, grade in encoded.relevant[query].items()}
+        {row[page]: grade for page, grade in encoded.relevant[query].items() if page in row}
         for query in encoded.query_ids
     ]
     return Questions(encoded.name, pages, encoded.asked, grades)
