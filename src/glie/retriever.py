@@ -15,6 +15,7 @@ from typing import Any, Protocol, Unpack, cast
 from glie.documents.known import pages_of
 from glie.encoders import Encoder, load_encoder
 from glie.errors import InputError
+from glie.filters import Filter
 from glie.identity import EncodedPages, EncoderId, check_encoder, recorded_encoder
 from glie.index.index import Index
 from glie.search.options import SearchKeywords
@@ -25,9 +26,9 @@ Encode = Callable[[Sequence[str]], Sequence[Any]]
 # Anything that encodes questions: an encoder, its name or path, or a function.
 AnyEncoder = Encoder | Encode | str | os.PathLike[str]
 
-# Which pages may be found: values of their metadata, as in Index.search, or a function of a page's
-# id and metadata.
-Where = Mapping[str, Any] | Callable[[str, dict[str, Any]], bool]
+# Which pages may be found: a filter on their metadata, as in Index.search, or a function of a
+# page's id and metadata.
+Where = Mapping[str, Any] | Filter | Callable[[str, dict[str, Any]], bool]
 
 
 class Searchable(EncodedPages, Protocol):

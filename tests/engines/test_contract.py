@@ -157,6 +157,16 @@ def test_a_prefetch_takes_the_pages_of_the_nearest_means(engine: Engine, index: 
         {"tags": []},
         {"absent": None},
         {},
+        {"document": {"!=": "1.pdf"}},
+        {"page": {"not in": [1, 2, 3.0]}},
+        {"a.b": {"=": {"c": [1, None, {"d": "é\x00'\""}]}}},
+        {"absent": {"!=": 1}},
+        {"or": [{"document": "1.pdf"}, {"even": True, "": [0, 1]}]},
+        {"and": [{"not": {"or": [{"page": [1, 2]}, {"even": True}]}}, {"": {"in": [1, 3]}}]},
+        {"not": {"document": []}},
+        {"or": []},
+        {"not": {"and": []}},
+        {"or": [{"not": {}}, {"page": 5}]},
     ],
     ids=str,
 )
@@ -165,6 +175,35 @@ def test_where_means_the_same(where: dict[str, Any], stored: tuple[glie.Index, C
     expected = index.search(queries(), where=where)
     assert_same(pages.search(queries(), where=where), expected)
     assert_same(pages.search(queries(), where=where, prefetch=COUNT), expected)
+
+
+def test_pages_without_metadata(engine: Engine, index: glie.Index) -> None:
+    """They match what others must not have."""
+    more = glie.Pages(make_arrays(3, seed=4), ids=["x", "y", "z"])
+    index.add(more, [{}, {"page": 1}, {}])
+    pages, _ = engines.export(index, engine)
+    for where in ({"page": {"!=": 1}}, {"not": {"document": {"in": ["0.pdf", "1.pdf"]}}}):
+        found = pages.search(queries(), top=COUNT + 3, where=where)
+        assert {"x", "z"} <= set(found[0].ids)
+        assert_same(found, index.search(queries(), top=COUNT + 3, where=where))
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ({"page": {">=": 3}}, "where: 'page' >= is not possible in "),
+        ({"not": {"or": [{"page": {"exists": True}}]}}, "where: 'page' exists is not"),
+        ({"page": 1, "document": {"prefix": "1"}}, "where: 'document' prefix is not"),
+    ],
+    ids=str,
+)
+def test_filters_that_engines_do_not_know(
+    where: dict[str, Any], said: str, stored: tuple[glie.Index, Collection]
+) -> None:
+    with pytest.raises(glie.InputError, match=said) as error:
+        stored[1].search(queries(), where=where)
+    assert stored[1].path in str(error.value)
+    assert "use its own `filter`, or search the index" in str(error.value)
 
 
 @pytest.fixture(scope="module", params=[PLACES[0], *PLACES[2:]], ids=lambda place: place[0])

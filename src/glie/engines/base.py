@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
-from glie.errors import EngineError, GlieError, MissingExtraError
+from glie.errors import EngineError, GlieError, InputError, MissingExtraError
+from glie.filters import Compare, Exists, Filter, Prefix
 from glie.pages import Floats, Queries
 
 SOURCE = r",? ?(location: )?/\S+\.rs:\d+.*"  # a library's own source line
@@ -39,7 +40,7 @@ class Restriction(NamedTuple):
     """A filter: the pages that a search may find."""
 
     ids: Sequence[str] | None = None  # only these pages
-    terms: Sequence[Sequence[int]] = ()  # pages with a term of each list
+    where: Filter | None = None  # only pages whose metadata matches
     native: Any = None  # a filter of the engine itself
 
 
@@ -118,6 +119,19 @@ def older(version: str, least: str) -> bool:
     """
     found, expected = (re.findall(r"\d+", one)[:2] for one in (version, least))
     return list(map(int, found)) < list(map(int, expected))
+
+
+def untranslated(place: str, where: Filter) -> InputError:
+    """The error for a filter that an engine cannot apply as an index does."""
+    match where:
+        case Compare() | Exists() | Prefix():
+            what = f"{where.key!r} {where.operator}"
+        case _:
+            what = repr(where)
+    return InputError(
+        f"where: {what} is not possible in {place}, which knows =, !=, in, not in, and, or, not; "
+        "use its own `filter`, or search the index"
+    )
 
 
 @contextmanager

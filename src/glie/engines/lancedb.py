@@ -14,8 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from glie.engines.base import Entry, Restriction, Row, in_steps, require, told_as
+from glie.engines.base import (
+    Entry,
+    Restriction,
+    Row,
+    in_steps,
+    require,
+    told_as,
+    untranslated,
+)
+from glie.engines.entries import terms_for
 from glie.errors import EngineError, InputError
+from glie.filters import And, AnyOf, Filter, Not, Or
 from glie.kernels.maxsim import maxsim
 from glie.kernels.top_k import top_k
 from glie.pages import Floats, Queries
@@ -242,8 +252,33 @@ class LanceDB:
             return [_entry(row) for row in found.select(READ).to_pylist()]
 
     def _asked(self, query: Any, among: Restriction, count: int, columns: list[str]) -> Any:
-        query = query.distance_type("dot").where(_filter(among), prefilter=True)
+        query = query.distance_type("dot").where(self._filter(among), prefilter=True)
         return query.limit(count).select([*columns, "_distance"]).to_arrow()
+
+    def _filter(self, among: Restriction) -> str:
+        """A filter in SQL."""
+        parts = [PAGES]
+        if among.ids is not None:
+            parts.append(_one_of(among.ids))
+        if among.where is not None:
+            parts.append(self._condition(among.where))
+        if among.native is not None:
+            parts.append(f"({among.native})")
+        return " AND ".join(parts)
+
+    def _condition(self, where: Filter) -> str:
+        match where:
+            case And(parts):
+                return f"({' AND '.join(map(self._condition, parts)) or 'TRUE'})"
+            case Or(parts):
+                return f"({' OR '.join(map(self._condition, parts)) or 'FALSE'})"
+            case Not(part):
+                return f"(NOT {self._condition(part)})"
+            case AnyOf():
+                terms = ", ".join(map(str, terms_for(where)))
+                return f"array_has_any(terms, [{terms}])" if terms else "FALSE"
+            case _:
+                raise untranslated(self.place, where)
 
     def close(self) -> None:
         self._opened = None
@@ -282,17 +317,6 @@ def _entry(row: Mapping[str, Any]) -> Entry:
         [],
         row["digest"],
     )
-
-
-def _filter(among: Restriction) -> str:
-    """A filter in SQL."""
-    parts = [PAGES]
-    if among.ids is not None:
-        parts.append(_one_of(among.ids))
-    parts += [f"array_has_any(terms, [{', '.join(map(str, terms))}])" for terms in among.terms]
-    if among.native is not None:
-        parts.append(f"({among.native})")
-    return " AND ".join(parts)
 
 
 def _one_of(ids: Sequence[str]) -> str:

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import base64
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from glie.engines.base import Entry, Restriction
+from glie.engines.base import Entry, Restriction, untranslated
+from glie.engines.entries import terms_for
 from glie.errors import EngineError
+from glie.filters import And, AnyOf, Filter, Not, Or
 
 CODES, MEAN = "codes", "page"
 TERMS = "terms"
 PAYLOAD = ("id", "code", "norms", "counts", "evidence", "metadata", "digest")  # fields to read
 HEADER, PARTS = "header", "parts"
 HEADER_BYTES = 4 << 20  # a part; a request may have 32 MB
+HasId = Callable[[list[str]], Any]  # a condition: the point has one of these ids
 _PAGES = uuid.uuid5(uuid.NAMESPACE_URL, "glie:page")
 
 
@@ -78,6 +81,34 @@ def header_of(payloads: Sequence[Mapping[str, Any] | None], place: str) -> bytes
         raise EngineError(f"{place}: not made by glie ({error}); choose another name") from None
 
 
-def asked_ids(among: Restriction) -> list[str] | None:
-    """The ids of the points that a search may find; None: all."""
-    return None if among.ids is None else [point_id(page_id) for page_id in among.ids]
+def filter_of(among: Restriction, models: Any, has_id: HasId, place: str) -> Any:
+    """A restriction as a Filter of `models`: qdrant_client.models or qdrant_edge, whose classes
+    have the same names, but for what `has_id` makes. None: all points."""
+    must = []
+    if among.ids is not None:
+        must.append(has_id([point_id(page_id) for page_id in among.ids]))
+    if among.where is not None:
+        must.append(_condition(among.where, models, has_id, place))
+    if among.native is not None:
+        must.append(among.native)
+    return models.Filter(must=must) if must else None
+
+
+def _condition(where: Filter, models: Any, has_id: HasId, place: str) -> Any:
+    match where:
+        # Qdrant ignores empty lists of conditions: none of no ids is every page
+        case And(parts=()):
+            return models.Filter(must_not=[has_id([])])
+        case Or(parts=()):
+            return has_id([])
+        case And(parts):
+            return models.Filter(must=[_condition(part, models, has_id, place) for part in parts])
+        case Or(parts):
+            return models.Filter(should=[_condition(part, models, has_id, place) for part in parts])
+        case Not(part):
+            return models.Filter(must_not=[_condition(part, models, has_id, place)])
+        case AnyOf():
+            match = models.MatchAny(any=terms_for(where))
+            return models.FieldCondition(key=TERMS, match=match)
+        case _:
+            raise untranslated(place, where)

@@ -16,8 +16,8 @@ from glie.engines.points import (
     PARTS,
     PAYLOAD,
     TERMS,
-    asked_ids,
     entry_of,
+    filter_of,
     header_of,
     header_parts,
     payload_of,
@@ -209,15 +209,8 @@ class Qdrant:
         return [[entry_of(point.payload, self.place) for point in one.points] for one in found]
 
     def _filter(self, among: Restriction) -> Any:
-        models, must, points = self._models, list[Any](), asked_ids(among)
-        if points is not None:
-            must.append(models.HasIdCondition(has_id=points))
-        for terms in among.terms:
-            match = models.MatchAny(any=list(terms))
-            must.append(models.FieldCondition(key=TERMS, match=match))
-        if among.native is not None:
-            must.append(among.native)
-        return models.Filter(must=must) if must else None
+        models = self._models
+        return filter_of(among, models, lambda ids: models.HasIdCondition(has_id=ids), self.place)
 
     def close(self) -> None:
         self._client.close()

@@ -14,8 +14,8 @@ from glie.engines.points import (
     PARTS,
     PAYLOAD,
     TERMS,
-    asked_ids,
     entry_of,
+    filter_of,
     header_of,
     header_parts,
     payload_of,
@@ -201,14 +201,8 @@ class QdrantEdge:
         return [[entry_of(point.payload, self.place) for point in points] for points in found]
 
     def _filter(self, among: Restriction) -> Any:
-        edge, must, points = self._edge, list[Any](), asked_ids(among)
-        if points is not None:
-            must.append(edge.HasIdCondition(set(points)))
-        for terms in among.terms:
-            must.append(edge.FieldCondition(key=TERMS, match=edge.MatchAny(any=list(terms))))
-        if among.native is not None:
-            must.append(among.native)
-        return edge.Filter(must=must) if must else None
+        edge = self._edge
+        return filter_of(among, edge, lambda ids: edge.HasIdCondition(set(ids)), self.place)
 
     def close(self) -> None:
         if self._opened is not None:
