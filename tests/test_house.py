@@ -56,11 +56,11 @@ ROOMS: dict[str, str] = {
     ),
     "on_ray": "renamed distributed",
     "server": (
-        "errors wording progress storage pages identity documents geometry codec search index "
-        "planning encoders ingest retriever glie"
+        "errors wording progress storage filters pages identity documents geometry codec search "
+        "index planning encoders ingest retriever glie"
     ),
     "cli": (
-        "errors wording progress documents geometry codec search index engines planning "
+        "errors wording progress filters documents geometry codec search index engines planning "
         "encoders ingest retriever training glie evaluation integrations indexing distributed "
         "server"
     ),

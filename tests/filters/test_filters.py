@@ -140,6 +140,12 @@ def test_filters_are_values(where: dict[str, Any]) -> None:
     assert Not(one) != one
 
 
+def test_the_fields_of_a_filter() -> None:
+    where = {"a": 1, "or": [{"b": {">": 1}}, {"not": {"c": {"exists": True}}}], "and": [{}]}
+    assert from_json(where).fields == {"a", "b", "c"}
+    assert from_json({}).fields == from_json({"or": []}).fields == set()
+
+
 @pytest.mark.parametrize(
     ("where", "tree"),
     [
@@ -157,8 +163,8 @@ def test_filters_are_values(where: dict[str, Any]) -> None:
         ({"a": {"exists": False}}, Not(Exists("a"))),
         ({"b": 1, "a": {"prefix": "x"}}, And((Prefix("a", "x"), AnyOf("b", frozenset(["1"]))))),
         ({"or": []}, Or(())),
-        ({"and": [{}, {"a": {"exists": True}}]}, And((And(()), Exists("a")))),
-        ({"and": [Exists("a")]}, And((Exists("a"),))),
+        ({"and": [{}, {"a": {"exists": True}}, {"and": []}]}, Exists("a")),
+        ({"or": [Exists("a")]}, Or((Exists("a"),))),
         # fields may have these names
         ({"and": 1, "not": "x"}, from_json({"and": [{"and": {"=": 1}}, {"not": "x"}]})),
         ({"or": ["x", "y"]}, AnyOf("or", frozenset(['"x"', '"y"']))),

@@ -9,7 +9,18 @@ from __future__ import annotations
 from glie.filters.ids import distinct_ids
 from glie.filters.json_form import from_json
 from glie.filters.text_form import parse
-from glie.filters.tree import And, AnyOf, Compare, Exists, Filter, Not, Or, Prefix, canonical
+from glie.filters.tree import (
+    And,
+    AnyOf,
+    Compare,
+    Exists,
+    Filter,
+    Not,
+    Or,
+    Prefix,
+    all_of,
+    canonical,
+)
 
 __all__ = [
     "And",
@@ -20,6 +31,7 @@ __all__ = [
     "Not",
     "Or",
     "Prefix",
+    "all_of",
     "canonical",
     "distinct_ids",
     "from_json",

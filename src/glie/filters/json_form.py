@@ -10,7 +10,6 @@ from typing import Any
 from glie.errors import InputError
 from glie.filters.tree import (
     COMPARISONS,
-    And,
     AnyOf,
     Compare,
     Exists,
@@ -18,6 +17,7 @@ from glie.filters.tree import (
     Not,
     Or,
     Prefix,
+    all_of,
     canonical,
     is_number,
 )
@@ -41,8 +41,7 @@ def _filter(where: Any, level: int) -> Filter:
     for key in where:
         if not isinstance(key, str):
             raise InputError(f"where: expected the name of a field, found {shown(key)}")
-    parts = [_entry(key, value, level + 1) for key, value in sorted(where.items())]
-    return parts[0] if len(parts) == 1 else And(tuple(parts))
+    return all_of(_entry(key, value, level + 1) for key, value in sorted(where.items()))
 
 
 def _entry(key: str, value: Any, level: int) -> Filter:
@@ -54,15 +53,14 @@ def _entry(key: str, value: Any, level: int) -> Filter:
         filters = [isinstance(part, (Mapping, Filter)) for part in value] if values else []
         if values and all(filters):
             joined = tuple(_filter(part, level) for part in value)
-            return And(joined) if key == "and" else Or(joined)
+            return all_of(joined) if key == "and" else Or(joined)
         if any(filters) or (mapping and not set(value) & set(OPERATORS)):
             raise InputError(f"where: {key!r}: expected a list of filters, found {shown(value)}")
     if values:
         return condition(key, "in", value)
     if not mapping or not set(value) & set(OPERATORS):
         return condition(key, "=", value)
-    parts = tuple(condition(key, name, operand) for name, operand in value.items())
-    return parts[0] if len(parts) == 1 else And(parts)
+    return all_of(condition(key, name, operand) for name, operand in value.items())
 
 
 def condition(key: str, operator: str, operand: Any) -> Filter:

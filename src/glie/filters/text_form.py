@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from glie.errors import InputError
 from glie.filters.json_form import MOST_LEVELS, condition, from_json, too_deep
-from glie.filters.tree import And, Filter, Not, Or
+from glie.filters.tree import Filter, Not, Or, all_of
 
 TOKEN = re.compile(
     r"""\s*(?:(?P<quoted>"(?:[^"\\]|\\.)*"|'[^']*')
@@ -79,7 +79,7 @@ class _Parser:
         parts = [self._one()]
         while self._takes("and"):
             parts.append(self._one())
-        return parts[0] if len(parts) == 1 else And(tuple(parts))
+        return all_of(parts)
 
     def _one(self) -> Filter:
         self._level += 1

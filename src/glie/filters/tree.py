@@ -7,7 +7,7 @@ import functools
 import json
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from reprlib import repr as shown  # short, however long or deep a value is
 from typing import Any, ClassVar
@@ -32,9 +32,24 @@ class Filter:
         """Whether a page with this metadata may be found."""
         raise NotImplementedError
 
+    @property
+    def fields(self) -> frozenset[str]:
+        """The names of the fields that it looks at."""
+        raise NotImplementedError
+
+
+class Condition(Filter):
+    """What is asked of one field."""
+
+    key: str
+
+    @property
+    def fields(self) -> frozenset[str]:
+        return frozenset([self.key])
+
 
 @dataclasses.dataclass(frozen=True)
-class AnyOf(Filter):
+class AnyOf(Condition):
     """The field has one of these values, which are canonical JSON."""
 
     key: str
@@ -45,7 +60,7 @@ class AnyOf(Filter):
 
 
 @dataclasses.dataclass(frozen=True)
-class Compare(Filter):
+class Compare(Condition):
     """The field is above or below a number, a string or a date."""
 
     key: str
@@ -64,7 +79,7 @@ class Compare(Filter):
 
 
 @dataclasses.dataclass(frozen=True)
-class Exists(Filter):
+class Exists(Condition):
     """The page has the field, be it null."""
 
     operator: ClassVar[str] = "exists"
@@ -75,7 +90,7 @@ class Exists(Filter):
 
 
 @dataclasses.dataclass(frozen=True)
-class Prefix(Filter):
+class Prefix(Condition):
     """The field is a string that begins so."""
 
     operator: ClassVar[str] = "prefix"
@@ -96,6 +111,10 @@ class And(Filter):
     def matches(self, metadata: Mapping[str, Any]) -> bool:
         return all(part.matches(metadata) for part in self.parts)
 
+    @property
+    def fields(self) -> frozenset[str]:
+        return frozenset[str]().union(*(part.fields for part in self.parts))
+
 
 @dataclasses.dataclass(frozen=True)
 class Or(Filter):
@@ -106,6 +125,10 @@ class Or(Filter):
     def matches(self, metadata: Mapping[str, Any]) -> bool:
         return any(part.matches(metadata) for part in self.parts)
 
+    @property
+    def fields(self) -> frozenset[str]:
+        return frozenset[str]().union(*(part.fields for part in self.parts))
+
 
 @dataclasses.dataclass(frozen=True)
 class Not(Filter):
@@ -115,6 +138,16 @@ class Not(Filter):
 
     def matches(self, metadata: Mapping[str, Any]) -> bool:
         return not self.part.matches(metadata)
+
+    @property
+    def fields(self) -> frozenset[str]:
+        return self.part.fields
+
+
+def all_of(filters: Iterable[Filter]) -> Filter:
+    """Several filters as one. Those that match every page are left out."""
+    parts = tuple(part for part in filters if part != And(()))
+    return parts[0] if len(parts) == 1 else And(parts)
 
 
 def canonical(value: Any) -> str:
