@@ -12,6 +12,7 @@ from glie.filters import Compare, Exists, Filter, Prefix
 from glie.pages import Floats, Queries
 
 SOURCE = r",? ?(location: )?/\S+\.rs:\d+.*"  # a library's own source line
+EXACT = 2**53  # engines compare numbers as float64, which holds all whole numbers below this
 NUMBERS_PER_REQUEST = 500_000  # in the vectors of one request: 11 MB of JSON
 
 
@@ -121,17 +122,21 @@ def older(version: str, least: str) -> bool:
     return list(map(int, found)) < list(map(int, expected))
 
 
-def untranslated(place: str, where: Filter) -> InputError:
+def untranslated(place: str, where: Compare | Exists | Prefix, why: str) -> InputError:
     """The error for a filter that an engine cannot apply as an index does."""
-    match where:
-        case Compare() | Exists() | Prefix():
-            what = f"{where.key!r} {where.operator}"
-        case _:
-            what = repr(where)
     return InputError(
-        f"where: {what} is not possible in {place}, which knows =, !=, in, not in, and, or, not; "
-        "use its own `filter`, or search the index"
+        f"where: {where.key!r} {where.operator} is not possible in {place}, which {why}; use its "
+        "own `filter`, or search the index"
     )
+
+
+def bound_of(where: Compare, place: str) -> float:
+    """The number that a field is compared with; anything else is refused."""
+    if isinstance(where.value, str):
+        raise untranslated(place, where, "compares numbers only")
+    if abs(where.value) >= EXACT:
+        raise untranslated(place, where, "compares numbers below 2^53 only")
+    return where.value
 
 
 @contextmanager

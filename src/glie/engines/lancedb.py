@@ -18,6 +18,7 @@ from glie.engines.base import (
     Entry,
     Restriction,
     Row,
+    bound_of,
     in_steps,
     require,
     told_as,
@@ -25,7 +26,7 @@ from glie.engines.base import (
 )
 from glie.engines.entries import terms_for
 from glie.errors import EngineError, InputError
-from glie.filters import And, AnyOf, Filter, Not, Or
+from glie.filters import And, AnyOf, Compare, Exists, Filter, Not, Or, Prefix
 from glie.kernels.maxsim import maxsim
 from glie.kernels.top_k import top_k
 from glie.pages import Floats, Queries
@@ -277,8 +278,28 @@ class LanceDB:
             case AnyOf():
                 terms = ", ".join(map(str, terms_for(where)))
                 return f"array_has_any(terms, [{terms}])" if terms else "FALSE"
-            case _:
-                raise untranslated(self.place, where)
+            case Compare():
+                # NULL if it is no number; without coalesce, NOT of it would be NULL as well
+                number = f"TRY_CAST({self._field(where)} AS DOUBLE)"
+                bound = bound_of(where, self.place)
+                return f"coalesce({number} {where.operator} {bound!r}, FALSE)"
+            case Exists():
+                return f"({self._field(where)} IS NOT NULL)"
+            case Prefix(text=text):
+                start = json.dumps(text, ensure_ascii=False)[:-1]
+                if start[1:] != text:
+                    raise untranslated(
+                        self.place, where, "takes no prefixes with quotes or control characters"
+                    )
+                return f"coalesce(starts_with({self._field(where)}, {_quoted(start)}), FALSE)"
+        raise TypeError(f"a filter of an unknown kind: {where!r}")
+
+    def _field(self, where: Compare | Exists | Prefix) -> str:
+        """A field of the metadata in SQL: its JSON text, or NULL."""
+        if not where.key:
+            raise untranslated(self.place, where, "takes no empty names")
+        path = f"$.{json.dumps(where.key, ensure_ascii=False)}"
+        return f"json_extract(metadata, {_quoted(path)})"
 
     def close(self) -> None:
         self._opened = None
@@ -320,5 +341,9 @@ def _entry(row: Mapping[str, Any]) -> Entry:
 
 
 def _one_of(ids: Sequence[str]) -> str:
-    quoted = ("'" + page_id.replace("'", "''") + "'" for page_id in ids)
-    return f"id IN ({', '.join(quoted)})"
+    return f"id IN ({', '.join(map(_quoted, ids))})"
+
+
+def _quoted(text: str) -> str:
+    """A string in SQL."""
+    return "'" + text.replace("'", "''") + "'"

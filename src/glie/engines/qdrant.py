@@ -16,8 +16,8 @@ from glie.engines.points import (
     PARTS,
     PAYLOAD,
     TERMS,
+    Conditions,
     entry_of,
-    filter_of,
     header_of,
     header_parts,
     payload_of,
@@ -210,7 +210,11 @@ class Qdrant:
 
     def _filter(self, among: Restriction) -> Any:
         models = self._models
-        return filter_of(among, models, lambda ids: models.HasIdCondition(has_id=ids), self.place)
+
+        def has_id(points: list[str]) -> Any:
+            return models.HasIdCondition(has_id=points)
+
+        return Conditions(models, has_id, models.Range, self.place).restriction(among)
 
     def close(self) -> None:
         self._client.close()

@@ -14,8 +14,8 @@ from glie.engines.points import (
     PARTS,
     PAYLOAD,
     TERMS,
+    Conditions,
     entry_of,
-    filter_of,
     header_of,
     header_parts,
     payload_of,
@@ -202,7 +202,11 @@ class QdrantEdge:
 
     def _filter(self, among: Restriction) -> Any:
         edge = self._edge
-        return filter_of(among, edge, lambda ids: edge.HasIdCondition(set(ids)), self.place)
+
+        def has_id(points: list[str]) -> Any:
+            return edge.HasIdCondition(set(points))
+
+        return Conditions(edge, has_id, edge.RangeFloat, self.place).restriction(among)
 
     def close(self) -> None:
         if self._opened is not None:
