@@ -6,8 +6,10 @@ import functools
 import json
 import operator
 import pickle
+import re
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -204,6 +206,21 @@ def test_the_tree_of_a_filter(where: dict[str, Any], tree: Filter) -> None:
 )
 def test_the_text_form(text: str, where: dict[str, Any]) -> None:
     assert parse(text) == from_json(where)
+
+
+def test_the_table_of_the_guide() -> None:
+    """Both forms of a row mean the same."""
+    guide = Path(__file__).parents[2] / "docs" / "guide.md"
+    rows = re.findall(r"^\| `(\{.*?)` \| `(.*?)` \|", guide.read_text(), re.MULTILINE)
+    assert len(rows) == 10
+    for where, text in rows:
+        one, other = from_json(json.loads(where)), parse(text)
+        assert parts_of(one) == parts_of(other)
+
+
+def parts_of(where: Filter) -> set[Filter]:
+    """The parts of `and`, in any order."""
+    return set(where.parts) if isinstance(where, And) else {where}
 
 
 def test_a_field_of_any_name_in_text() -> None:

@@ -155,7 +155,8 @@ def canonical(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     try:
-        return _ENCODER.encode(value)
+        # the same text; the encoder is quick for strings alone
+        return str(value) if type(value) is int else _ENCODER.encode(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"where: {shown(value)} is not a JSON value: {error}") from None
 
