@@ -82,12 +82,13 @@ def header_of(payloads: Sequence[Mapping[str, Any] | None], place: str) -> bytes
 
 
 class Conditions(NamedTuple):
-    """How a library writes conditions: qdrant_client.models, or qdrant_edge. Most of their classes
-    have the same names."""
+    """How a library writes conditions: qdrant_client.models, or qdrant_edge. Those of their classes
+    that differ are given one by one."""
 
     models: Any
-    has_id: Callable[[list[str]], Any]  # the point has one of these ids
     range: Callable[..., Any]
+    has_id: Callable[[list[str]], Any]  # the point has one of these ids
+    is_empty: Callable[[str], Any]  # the payload has no value there
     place: str  # its name in errors
 
     def restriction(self, among: Restriction) -> Any:
@@ -128,9 +129,9 @@ class Conditions(NamedTuple):
                 )
             case Exists(key):
                 # to Qdrant, null and an empty list are no values
-                empty = models.FieldCondition(key=self._path(where), is_empty=True)
+                some = models.Filter(must_not=[self.is_empty(self._path(where))])
                 nothing = AnyOf(key, frozenset(map(canonical, (None, []))))
-                return models.Filter(should=[models.Filter(must_not=[empty]), self._of(nothing)])
+                return models.Filter(should=[some, self._of(nothing)])
             case Prefix():
                 raise untranslated(self.place, where, "knows no prefixes")
         raise TypeError(f"a filter of an unknown kind: {where!r}")
