@@ -39,7 +39,7 @@ ROOMS: dict[str, str] = {
     "planning": "errors renamed progress kernels pages identity codec index",
     "encoders": "errors kernels pages documents",
     "ingest": "errors renamed progress pages identity documents codec index encoders",
-    "retriever": "errors identity documents search index encoders",
+    "retriever": "errors filters identity documents search index encoders",
     "training": "errors renamed progress kernels pages measures identity codec index",
     "glie": "errors pages geometry codec search index engines planning training",
     "evaluation": (
@@ -56,11 +56,11 @@ ROOMS: dict[str, str] = {
     ),
     "on_ray": "renamed distributed",
     "server": (
-        "errors wording progress storage pages identity documents geometry codec search index "
-        "planning encoders ingest retriever glie"
+        "errors wording progress storage filters pages identity documents geometry codec search "
+        "index planning encoders ingest retriever glie"
     ),
     "cli": (
-        "errors wording progress documents geometry codec search index engines planning "
+        "errors wording progress filters documents geometry codec search index engines planning "
         "encoders ingest retriever training glie evaluation integrations indexing distributed "
         "server"
     ),

@@ -15,6 +15,7 @@ from typing import Any, Protocol, Unpack, cast
 from glie.documents.known import pages_of
 from glie.encoders import Encoder, load_encoder
 from glie.errors import InputError
+from glie.filters import Filter, from_json
 from glie.identity import EncodedPages, EncoderId, check_encoder, recorded_encoder
 from glie.index.index import Index
 from glie.search.options import SearchKeywords
@@ -25,9 +26,9 @@ Encode = Callable[[Sequence[str]], Sequence[Any]]
 # Anything that encodes questions: an encoder, its name or path, or a function.
 AnyEncoder = Encoder | Encode | str | os.PathLike[str]
 
-# Which pages may be found: values of their metadata, as in Index.search, or a function of a page's
-# id and metadata.
-Where = Mapping[str, Any] | Callable[[str, dict[str, Any]], bool]
+# Which pages may be found: a filter on their metadata, as in Index.search, or a function of a
+# page's id and metadata.
+Where = Mapping[str, Any] | Filter | Callable[[str, dict[str, Any]], bool]
 
 
 class Searchable(EncodedPages, Protocol):
@@ -120,6 +121,15 @@ class Retriever:
         return dataclasses.replace(
             hits, cost=dataclasses.replace(hits.cost, encode_seconds=seconds)
         )
+
+
+def filter_from_outside(where: Mapping[str, Any] | None) -> Filter:
+    """A filter that someone else sent. It may not ask for the paths of files: answers would tell
+    where on this machine they are."""
+    found = from_json(where or {})
+    if "path" in found.fields:
+        raise InputError("where: 'path' is not known here; ask for 'document'")
+    return found
 
 
 def query_encoder(pages: EncodedPages, given: AnyEncoder | None) -> Encoder | Encode:

@@ -40,6 +40,9 @@ def test_export_and_search(engine: str, run: Run, reports: Path) -> None:
     best = expected["hits"][0]
     some = run(*asked, "--document", best["document"], "--json", QUESTION).json["hits"]
     assert {hit["document"] for hit in some} == {best["document"]}
+    both = ["--document", best["document"], "--where", "not page=2"]
+    assert [hit["page"] for hit in some] != [1]
+    assert [hit["page"] for hit in run(*asked, *both, "--json", QUESTION).json["hits"]] == [1]
     done = run(*asked, "--document", "c.pdf", QUESTION)
     assert (done.code, done.out) == (0, "no page matches\n")
     shown = run(*asked, QUESTION, "--top", 1, "--exact").out

@@ -28,6 +28,28 @@ def test_search_as_json(run: Run, documents: Path) -> None:
     assert {hit["document"] for hit in only["hits"]} == {"a.pdf"}
 
 
+def test_filters(run: Run, documents: Path) -> None:
+    run("index", "reports", "--to", "x.glie", "--k", 4)
+    asked = ["search", "x.glie", "vacation days", "--json"]
+
+    def found(*options: object) -> set[str]:
+        return {hit["id"] for hit in run(*asked, *options).json["hits"]}
+
+    assert found("--where", "page >= 2") == {"a.pdf#2"}
+    assert found("--where", "page=1") == {"a.pdf#1", "b.pdf#1"}
+    assert found("--where", "page=1", "--where", "document != a.pdf") == {"b.pdf#1"}
+    assert found("--where", "page < 2", "--document", "a.pdf") == {"a.pdf#1"}
+    assert found("--where", '{"or": [{"page": 2}, {"document": "b.pdf"}]}') == {
+        *("a.pdf#2", "b.pdf#1")
+    }
+    none = run("search", "x.glie", "vacation days", "--where", "year exists")
+    assert (none.code, none.out) == (0, "no page matches\n")
+    wrong = run("search", "x.glie", "vacation days", "--where", "page >=")
+    assert wrong.code == 1
+    assert "where: character 8: expected a value, found the end, in 'page >=⟨here⟩'" in wrong.err
+    assert len(wrong.err.strip().splitlines()) == 1
+
+
 def test_candidates_or_every_page(
     run: Run, documents: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

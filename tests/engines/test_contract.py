@@ -35,6 +35,9 @@ CODECS = {
     "budget": lambda: glie.Codec(bytes_per_page=300, adapt=True),
 }
 COUNT = 40
+# what a field may be, some of which compare with a number or begin with a string
+NUMBERS = [1, 2, 2.5, -3, 1e30, 2**53 + 1]
+ANY = [*NUMBERS, True, None, "2", "é'x", [2], [0, 3], [], [None], [[3]], {"a": 3}, {}]
 # what metadata may be: any JSON, and keys that engines write in their own ways
 METADATA = [
     {
@@ -46,6 +49,7 @@ METADATA = [
         "even": i % 2 == 0,
         "none": None if i % 5 else 2**63 - 1,
         "tags": ["x", "y"] if i % 2 else ["x"],
+        **({"any": ANY[i]} if i < len(ANY) else {}),
     }
     for i in range(COUNT)
 ]
@@ -157,6 +161,29 @@ def test_a_prefetch_takes_the_pages_of_the_nearest_means(engine: Engine, index: 
         {"tags": []},
         {"absent": None},
         {},
+        {"document": {"!=": "1.pdf"}},
+        {"page": {"not in": [1, 2, 3.0]}},
+        {"a.b": {"=": {"c": [1, None, {"d": "é\x00'\""}]}}},
+        {"absent": {"!=": 1}},
+        {"or": [{"document": "1.pdf"}, {"even": True, "": [0, 1]}]},
+        {"and": [{"not": {"or": [{"page": [1, 2]}, {"even": True}]}}, {"": {"in": [1, 3]}}]},
+        {"not": {"document": []}},
+        {"or": []},
+        {"not": {"and": []}},
+        {"or": [{"not": {}}, {"page": 5}]},
+        {"page": {">=": 3, "<": 9}},
+        {"half": {">": 2.5}},
+        {"not": {"half": {"<=": 3}}},
+        {"even": {">=": 0}},  # true is no number
+        {"none": {">": 5}},
+        {"none": {"exists": True}},
+        {"a.b": {"exists": True}},
+        {"absent": {"exists": False}},
+        *({"any": {sign: 2}} for sign in ("<", "<=", ">", ">=")),
+        {"not": {"any": {">=": -1e9}}},
+        {"any": {">": 2**53 - 1}},
+        {"any": {"exists": True}},
+        {"or": [{"any": {"exists": False}}, {"page": {"<": 2}, "even": {"!=": True}}]},
     ],
     ids=str,
 )
@@ -165,6 +192,44 @@ def test_where_means_the_same(where: dict[str, Any], stored: tuple[glie.Index, C
     expected = index.search(queries(), where=where)
     assert_same(pages.search(queries(), where=where), expected)
     assert_same(pages.search(queries(), where=where, prefetch=COUNT), expected)
+
+
+def test_pages_without_metadata(engine: Engine, index: glie.Index) -> None:
+    """They match what others must not have."""
+    more = glie.Pages(make_arrays(3, seed=4), ids=["x", "y", "z"])
+    index.add(more, [{}, {"page": 1}, {}])
+    pages, _ = engines.export(index, engine)
+    for where in ({"page": {"!=": 1}}, {"not": {"document": {"in": ["0.pdf", "1.pdf"]}}}):
+        found = pages.search(queries(), top=COUNT + 3, where=where)
+        assert {"x", "z"} <= set(found[0].ids)
+        assert_same(found, index.search(queries(), top=COUNT + 3, where=where))
+
+
+@pytest.mark.parametrize(
+    ("where", "said", "knows"),
+    [
+        ({"document": {">=": "1"}}, "'document' >= .* compares numbers only", ""),
+        ({"any": {">": 2**53}}, "'any' > .* compares numbers below 2.53 only", ""),
+        ({"not": {"or": [{"": {"exists": True}}]}}, "'' exists .* no empty names", "Qdrant"),
+        ({"page": 1, "document": {"prefix": "1"}}, "'document' prefix .* no prefixes", "LanceDB"),
+        ({"any": {"prefix": "é'"}}, "'any' prefix .* no prefixes", "LanceDB"),
+        ({"not": {"any": {"prefix": "2"}}}, "'any' prefix .* no prefixes", "LanceDB"),
+        ({"document": {"prefix": '"'}}, "'document' prefix .* no prefixes", ""),
+        ({"a\\": {"<": 1}}, r"'a\\\\' < .* no names with quotes or backslashes", "LanceDB"),
+    ],
+    ids=str,
+)
+def test_filters_that_an_engine_does_not_know(
+    where: dict[str, Any], said: str, knows: str, stored: tuple[glie.Index, Collection]
+) -> None:
+    index, pages = stored
+    if knows and knows in type(pages.engine).__name__:
+        assert_same(pages.search(queries(), where=where), index.search(queries(), where=where))
+        return
+    with pytest.raises(glie.InputError, match=f"where: {said}") as error:
+        pages.search(queries(), where=where)
+    assert f"is not possible in {pages.path}, which" in str(error.value)
+    assert "use its own `filter`, or search the index" in str(error.value)
 
 
 @pytest.fixture(scope="module", params=[PLACES[0], *PLACES[2:]], ids=lambda place: place[0])

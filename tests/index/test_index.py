@@ -18,9 +18,11 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 import glie
 import glie.index.writer as implementation
+from glie.filters import from_json
 from glie.identity import EncoderId
 from glie.index.folder import Folder
 from glie.index.index import Batch
+from glie.index.segment import Segment
 from glie.kernels.maxsim import maxsim_reference
 from glie.kernels.quantize import Packed
 from glie.storage import json_digest
@@ -162,6 +164,48 @@ def test_restricted_to_ids_and_metadata(index: glie.Index) -> None:
     assert index.search([query()], ids=[])[0].ids == []
     with pytest.raises(glie.IdError, match="page 'nope' is not in the index"):
         index.search([query()], ids=["nope"])
+
+
+def test_filters_on_metadata(index: glie.Index) -> None:
+    everything = index.search([query()], top=30)[0]
+
+    def found(where: Any) -> list[str]:
+        return index.search([query()], top=30, where=where)[0].ids
+
+    for where in (
+        {"page": {">=": 7, "<": 12}},
+        {"or": [{"page": {"<": 3}}, {"document": {"prefix": "2"}}]},
+        {"not": {"document": ["0.pdf", "1.pdf"]}, "page": {"!=": 8}},
+        {"absent": {"exists": False}},
+    ):
+        kept = [hit.id for hit in everything if from_json(where).matches(hit.metadata)]
+        assert kept
+        assert found(where) == found(from_json(where)) == kept
+    index.delete(["a.pdf#8", "a.pdf#9"])
+    assert set(found({"page": {">=": 7, "<": 10}})) == {"a.pdf#10"}
+    with pytest.raises(glie.InputError, match="'page' >: expected a number"):
+        found({"page": {">": None}})
+
+
+def test_a_filter_is_evaluated_once_a_state(
+    index: glie.Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = 0
+    real = Segment.records
+
+    def records(segment: Segment) -> Any:
+        nonlocal read
+        read += 1
+        return real(segment)
+
+    monkeypatch.setattr(Segment, "records", records)
+    for where in ({"page": {"<": 9}, "document": "1.pdf"}, {"document": "1.pdf", "page": {"<": 9}}):
+        assert len(index.search([query()], where=where)[0]) == 3
+        assert read == 1
+    index.search([query()], where={})
+    assert read == 1
+    index.search([query()], where={"page": {"<": 10}})
+    assert read == 2
 
 
 def test_odd_requests(index: glie.Index, tmp_path: Path) -> None:

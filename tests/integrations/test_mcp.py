@@ -159,6 +159,11 @@ def test_search(server: Any, made: Library, encoder: Encoder) -> None:
     assert sum(not isinstance(block, dict) for block in found) == 1
     inside = call(server, "search", question=question, documents=["annual"])
     assert {page["document"] for page in inside} == {"annual/report.pdf"}
+    where = {"document": {"prefix": "annual/"}, "page": {">=": 2}}
+    (second,) = call(server, "search", question=question, where=where)
+    assert second["id"] == "annual/report.pdf#2"
+    nothing = call(server, "search", question=question, where={"year": {"exists": True}})
+    assert nothing == [{"note": "no page matches"}]
 
 
 def test_pictures_and_text_on_demand(server: Any) -> None:
@@ -198,6 +203,8 @@ def test_describe_index(server: Any, made: Library) -> None:
         ("search", {"question": "x", "top": 0}, "top: Input should be greater than or equal to 1"),
         ("search", {"question": "x", "show": "film"}, "show: Input should be 'auto', 'text' or 'image'"),
         ("search", {"question": "x", "documents": ["c.pdf"]}, "c.pdf: neither a document nor a page in"),
+        ("search", {"question": "x", "where": {"page": {"in": 1}}}, "where: 'page' in: expected a list of values, found 1"),
+        ("search", {"question": "x", "where": {"path": {"prefix": "/"}}}, "where: 'path' is not known here; ask for 'document'"),
         ("read_page", {"page": "annual/report.pdf#9"}, "no such page; of this document there are annual/report.pdf#1, annual/report.pdf#2"),
         ("read_page", {"page": "/etc/passwd"}, "no such page; an id is a document and a number"),
         ("read_page", {"page": "../b.pdf#1"}, "no such page; an id is a document and a number"),

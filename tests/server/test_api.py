@@ -71,6 +71,28 @@ def test_search_in_some_documents(client: Client) -> None:
     assert error_of(refused) == "document 'c.pdf' is not in the index"
 
 
+def test_search_with_a_filter(client: Client, made: Path) -> None:
+    ours = client()
+
+    def found(**asked: Any) -> set[str]:
+        answer = ours.post("/search", json={"query": "capital expenditure", **asked})
+        assert answer.status_code == 200
+        return {hit["id"] for hit in answer.json()["hits"]}
+
+    where = {"document": {"prefix": "reports/"}, "page": {">": 1}}
+    assert found(where=where) == {"reports/a.pdf#2", "reports/a.pdf#3"}
+    assert found(where={"page": 1}, documents=["b.pdf", "reports/a.pdf"]) == {
+        *("b.pdf#1", "reports/a.pdf#1")
+    }
+    assert len(found(where={})) == len(found(where=None)) == 5
+    assert found(where={"or": []}) == set()
+    # where files lie is nobody's business: one could be found out letter by letter
+    for hidden in ({"path": {"prefix": "/"}}, {"not": {"or": [{"path": {"!=": "/"}}]}}):
+        refused = ours.post("/search", json={"query": "a", "where": hidden})
+        assert refused.status_code == 422
+        assert error_of(refused) == "where: 'path' is not known here; ask for 'document'"
+
+
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
@@ -80,6 +102,8 @@ def test_search_in_some_documents(client: Client) -> None:
         ({"query": "a" * 51}, "51 characters, expected at most 50"),
         ({"query": "a", "top": 11}, "top: found 11, expected at most 10"),
         ({"query": "a", "top": 0}, "top: input should be greater than or equal to 1"),
+        ({"query": "a", "where": "page=1"}, "where: input should be a valid dictionary"),
+        ({"query": "a", "where": {"page": {">": None}}}, "'page' >: expected a number"),
         ({"query": "a", "tip": 1}, "tip: extra inputs are not permitted"),
         ({"vectors": []}, "at least one row"),
         ({"vectors": [[1.0], [1.0, 0.0]]}, "rows of one length"),

@@ -56,6 +56,15 @@ def search(
             "document's name."
         ),
     ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILTER",
+            help="Only pages whose metadata matches, like 'year >= 2020 and lang in (en, de)': "
+            "=, !=, <, <=, >, >=, ^= (begins with), in, exists, and, or, not. Repeat it for "
+            "filters that must all match.",
+        ),
+    ] = None,
     exact: Annotated[
         bool | None,
         typer.Option(
@@ -92,6 +101,7 @@ def search(
 
     glie search --engine qdrant --url http://localhost:6333 --collection reports "expenditure"
     """
+    from glie.filters import all_of, from_json, parse
     from glie.retriever import Retriever
 
     has_index = engine is None or (Path(arguments[0]) / "manifest.json").exists()
@@ -100,6 +110,7 @@ def search(
         raise typer.BadParameter("Missing argument 'QUESTION'.")
     question = " ".join(asked)
     options: dict[str, Any] = {"shortlist": shortlist, "exact": exact}
+    filters = [parse(text) for text in where or []]
     pages: str | glie.engines.Collection
     with contextlib.ExitStack() as stack:
         if engine is None:
@@ -115,7 +126,10 @@ def search(
             pages = stack.enter_context(glie.engines.Collection.open(there))
             place = pages.path
             # the engine filters by name; resolving folders would read every record
-            options |= {"where": {"document": document} if document else None, "prefetch": prefetch}
+            if document:
+                filters.append(from_json({"document": document}))
+            options["prefetch"] = prefetch
+        options["where"] = all_of(filters)
         with status_line("searching"):  # this also loads the encoder
             hits = Retriever(pages, encoder).search(question, top, **options)
     rows = _rows(hits, question)
@@ -126,7 +140,7 @@ def search(
         _print_rows(rows, question)
         _print_cost(hits.cost)
     else:
-        print("no page matches" if document else "no pages: the index is empty")
+        print("no page matches" if document or where else "no pages: the index is empty")
 
 
 def _rows(hits: Hits, question: str) -> list[dict[str, Any]]:

@@ -7,10 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
-from glie.errors import EngineError, GlieError, MissingExtraError
+from glie.errors import EngineError, GlieError, InputError, MissingExtraError
+from glie.filters import Compare, Exists, Filter, Prefix
 from glie.pages import Floats, Queries
 
 SOURCE = r",? ?(location: )?/\S+\.rs:\d+.*"  # a library's own source line
+EXACT = 2**53  # engines compare numbers as float64, which holds all whole numbers below this
 NUMBERS_PER_REQUEST = 500_000  # in the vectors of one request: 11 MB of JSON
 
 
@@ -39,7 +41,7 @@ class Restriction(NamedTuple):
     """A filter: the pages that a search may find."""
 
     ids: Sequence[str] | None = None  # only these pages
-    terms: Sequence[Sequence[int]] = ()  # pages with a term of each list
+    where: Filter | None = None  # only pages whose metadata matches
     native: Any = None  # a filter of the engine itself
 
 
@@ -118,6 +120,23 @@ def older(version: str, least: str) -> bool:
     """
     found, expected = (re.findall(r"\d+", one)[:2] for one in (version, least))
     return list(map(int, found)) < list(map(int, expected))
+
+
+def untranslated(place: str, where: Compare | Exists | Prefix, why: str) -> InputError:
+    """The error for a filter that an engine cannot apply as an index does."""
+    return InputError(
+        f"where: {where.key!r} {where.operator} is not possible in {place}, which {why}; use its "
+        "own `filter`, or search the index"
+    )
+
+
+def bound_of(where: Compare, place: str) -> float:
+    """The number that a field is compared with; anything else is refused."""
+    if isinstance(where.value, str):
+        raise untranslated(place, where, "compares numbers only")
+    if abs(where.value) >= EXACT:
+        raise untranslated(place, where, "compares numbers below 2^53 only")
+    return where.value
 
 
 @contextmanager

@@ -19,9 +19,9 @@ from glie.codec.codec import Codec
 from glie.codec.codes import Codes
 from glie.codec.store import from_files, to_files
 from glie.engines.base import Engine, Entry, Restriction, Row
-from glie.engines.entries import codes_of, rows_of, terms_for
+from glie.engines.entries import codes_of, rows_of
 from glie.errors import EngineError, IdError, InputError
-from glie.filters import distinct_ids, wanted
+from glie.filters import distinct_ids
 from glie.identity import EncoderId, Identified, check_match
 from glie.pages import Pages, Queries
 from glie.search.options import (
@@ -221,7 +221,7 @@ class Collection:
         ids = None if options.ids is None else list(options.ids)
         if ids:
             self._check_ids(ids)
-        among = Restriction(ids, terms_for(wanted(options.where)), filter)
+        among = Restriction(ids, options.filter, filter)
         exact = options.exact
         if exact is None:
             exact = prefetch is None and len(self) < CANDIDATE_PAGES
@@ -242,7 +242,7 @@ class Collection:
         exactly. Equal scores are ordered by id."""
         began = time.perf_counter()
         lists: list[list[Entry]] = [[] for _ in questions.ids]
-        if among.ids != [] and [] not in among.terms:  # else no page can match
+        if among.ids != []:  # else no page can match
             lists = self.engine.nearest(questions, count + SPARE, prefetch, among)
         distinct_entries = {entry.id: entry for entries in lists for entry in entries}
         found = sorted(distinct_entries.values(), key=lambda entry: entry.id)

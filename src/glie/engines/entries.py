@@ -11,7 +11,7 @@ from glie.codec.codec import Codec
 from glie.codec.codes import Blobs, Codes
 from glie.engines.base import Entry, Row
 from glie.errors import EngineError, InputError
-from glie.filters import Wanted, canonical
+from glie.filters import AnyOf, canonical
 from glie.index.writer import record_lines
 from glie.kernels.quantize import Packed, row_bytes
 from glie.pages import Floats
@@ -73,9 +73,9 @@ def terms_of(metadata: Mapping[str, Any]) -> list[int]:
     return [_term(key, canonical(value)) for key, value in metadata.items()]
 
 
-def terms_for(where: Wanted) -> list[list[int]]:
-    """The terms of a filter: a page must have one of each list."""
-    return [[_term(key, value) for value in values] for key, values in where]
+def terms_for(where: AnyOf) -> list[int]:
+    """The terms of a filter: a page that matches has one of them."""
+    return [_term(where.key, value) for value in sorted(where.values)]
 
 
 def _term(key: str, value: str) -> int:

@@ -14,8 +14,19 @@ from typing import Any
 
 import numpy as np
 
-from glie.engines.base import Entry, Restriction, Row, in_steps, require, told_as
+from glie.engines.base import (
+    Entry,
+    Restriction,
+    Row,
+    bound_of,
+    in_steps,
+    require,
+    told_as,
+    untranslated,
+)
+from glie.engines.entries import terms_for
 from glie.errors import EngineError, InputError
+from glie.filters import And, AnyOf, Compare, Exists, Filter, Not, Or, Prefix
 from glie.kernels.maxsim import maxsim
 from glie.kernels.top_k import top_k
 from glie.pages import Floats, Queries
@@ -242,8 +253,53 @@ class LanceDB:
             return [_entry(row) for row in found.select(READ).to_pylist()]
 
     def _asked(self, query: Any, among: Restriction, count: int, columns: list[str]) -> Any:
-        query = query.distance_type("dot").where(_filter(among), prefilter=True)
+        query = query.distance_type("dot").where(self._filter(among), prefilter=True)
         return query.limit(count).select([*columns, "_distance"]).to_arrow()
+
+    def _filter(self, among: Restriction) -> str:
+        """A filter in SQL."""
+        parts = [PAGES]
+        if among.ids is not None:
+            parts.append(_one_of(among.ids))
+        if among.where is not None:
+            parts.append(self._condition(among.where))
+        if among.native is not None:
+            parts.append(f"({among.native})")
+        return " AND ".join(parts)
+
+    def _condition(self, where: Filter) -> str:
+        match where:
+            case And(parts):
+                return f"({' AND '.join(map(self._condition, parts)) or 'TRUE'})"
+            case Or(parts):
+                return f"({' OR '.join(map(self._condition, parts)) or 'FALSE'})"
+            case Not(part):
+                return f"(NOT {self._condition(part)})"
+            case AnyOf():
+                terms = ", ".join(map(str, terms_for(where)))
+                return f"array_has_any(terms, [{terms}])" if terms else "FALSE"
+            case Compare():
+                # NULL if it is no number; without coalesce, NOT of it would be NULL as well
+                number = f"TRY_CAST({self._field(where)} AS DOUBLE)"
+                bound = bound_of(where, self.place)
+                return f"coalesce({number} {where.operator} {bound!r}, FALSE)"
+            case Exists():
+                return f"({self._field(where)} IS NOT NULL)"
+            case Prefix(text=text):
+                start = json.dumps(text, ensure_ascii=False)[:-1]
+                if start[1:] != text:
+                    raise untranslated(
+                        self.place, where, "takes no prefixes with quotes or control characters"
+                    )
+                return f"coalesce(starts_with({self._field(where)}, {_quoted(start)}), FALSE)"
+        raise TypeError(f"a filter of an unknown kind: {where!r}")
+
+    def _field(self, where: Compare | Exists | Prefix) -> str:
+        """A field of the metadata in SQL: its JSON text, or NULL."""
+        if not where.key:
+            raise untranslated(self.place, where, "takes no empty names")
+        path = f"$.{json.dumps(where.key, ensure_ascii=False)}"
+        return f"json_extract(metadata, {_quoted(path)})"
 
     def close(self) -> None:
         self._opened = None
@@ -284,17 +340,10 @@ def _entry(row: Mapping[str, Any]) -> Entry:
     )
 
 
-def _filter(among: Restriction) -> str:
-    """A filter in SQL."""
-    parts = [PAGES]
-    if among.ids is not None:
-        parts.append(_one_of(among.ids))
-    parts += [f"array_has_any(terms, [{', '.join(map(str, terms))}])" for terms in among.terms]
-    if among.native is not None:
-        parts.append(f"({among.native})")
-    return " AND ".join(parts)
-
-
 def _one_of(ids: Sequence[str]) -> str:
-    quoted = ("'" + page_id.replace("'", "''") + "'" for page_id in ids)
-    return f"id IN ({', '.join(quoted)})"
+    return f"id IN ({', '.join(map(_quoted, ids))})"
+
+
+def _quoted(text: str) -> str:
+    """A string in SQL."""
+    return "'" + text.replace("'", "''") + "'"

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import base64
 import uuid
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from glie.engines.base import Entry, Restriction
+from glie.engines.base import Entry, Restriction, bound_of, untranslated
+from glie.engines.entries import terms_for
 from glie.errors import EngineError
+from glie.filters import And, AnyOf, Compare, Exists, Filter, Not, Or, Prefix, canonical
 
 CODES, MEAN = "codes", "page"
 TERMS = "terms"
 PAYLOAD = ("id", "code", "norms", "counts", "evidence", "metadata", "digest")  # fields to read
 HEADER, PARTS = "header", "parts"
 HEADER_BYTES = 4 << 20  # a part; a request may have 32 MB
+RANGES = {">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
 _PAGES = uuid.uuid5(uuid.NAMESPACE_URL, "glie:page")
 
 
@@ -78,6 +81,63 @@ def header_of(payloads: Sequence[Mapping[str, Any] | None], place: str) -> bytes
         raise EngineError(f"{place}: not made by glie ({error}); choose another name") from None
 
 
-def asked_ids(among: Restriction) -> list[str] | None:
-    """The ids of the points that a search may find; None: all."""
-    return None if among.ids is None else [point_id(page_id) for page_id in among.ids]
+class Conditions(NamedTuple):
+    """How a library writes conditions: qdrant_client.models, or qdrant_edge. Those of their classes
+    that differ are given one by one."""
+
+    models: Any
+    range: Callable[..., Any]
+    has_id: Callable[[list[str]], Any]  # the point has one of these ids
+    is_empty: Callable[[str], Any]  # the payload has no value there
+    place: str  # its name in errors
+
+    def restriction(self, among: Restriction) -> Any:
+        """A Filter; None: all points."""
+        must = []
+        if among.ids is not None:
+            must.append(self.has_id([point_id(page_id) for page_id in among.ids]))
+        if among.where is not None:
+            must.append(self._of(among.where))
+        if among.native is not None:
+            must.append(among.native)
+        return self.models.Filter(must=must) if must else None
+
+    def _of(self, where: Filter) -> Any:
+        models = self.models
+        match where:
+            # Qdrant ignores empty lists of conditions
+            case And(parts=()):
+                return models.Filter(must_not=[self.has_id([])])
+            case Or(parts=()):
+                return self.has_id([])
+            case And(parts):
+                return models.Filter(must=[self._of(part) for part in parts])
+            case Or(parts):
+                return models.Filter(should=[self._of(part) for part in parts])
+            case Not(part):
+                return models.Filter(must_not=[self._of(part)])
+            case AnyOf():
+                match = models.MatchAny(any=terms_for(where))
+                return models.FieldCondition(key=TERMS, match=match)
+            case Compare():
+                bounds = {RANGES[where.operator]: bound_of(where, self.place)}
+                field, bound = self._path(where), self.range(**bounds)
+                # for a list, Qdrant asks whether some item is in the range; an index never finds it
+                return models.Filter(
+                    must=[models.FieldCondition(key=field, range=bound)],
+                    must_not=[models.FieldCondition(key=f"{field}[]", range=bound)],
+                )
+            case Exists(key):
+                # to Qdrant, null and an empty list are no values
+                some = models.Filter(must_not=[self.is_empty(self._path(where))])
+                nothing = AnyOf(key, frozenset(map(canonical, (None, []))))
+                return models.Filter(should=[some, self._of(nothing)])
+            case Prefix():
+                raise untranslated(self.place, where, "knows no prefixes")
+        raise TypeError(f"a filter of an unknown kind: {where!r}")
+
+    def _path(self, where: Compare | Exists) -> str:
+        """The place of a field in the payload."""
+        if set(where.key) & set('"\\'):
+            raise untranslated(self.place, where, "takes no names with quotes or backslashes")
+        return f'metadata."{where.key}"'

@@ -16,7 +16,7 @@ from glie.engines.points import (
     PARTS,
     PAYLOAD,
     TERMS,
-    asked_ids,
+    Conditions,
     entry_of,
     header_of,
     header_parts,
@@ -52,6 +52,13 @@ class Qdrant:
         self._name = collection
         self._remote = ADDRESS.fullmatch(location) is not None
         self.place = f"qdrant at {location}, collection {collection!r}"
+        self._conditions = Conditions(
+            models,
+            range=models.Range,
+            has_id=lambda points: models.HasIdCondition(has_id=points),
+            is_empty=lambda key: models.IsEmptyCondition(is_empty=models.PayloadField(key=key)),
+            place=self.place,
+        )
         if self._remote:
             url = location if "://" in location else f"http://{location}"
             key = options.pop("api_key", None) or os.environ.get(KEY)
@@ -181,7 +188,7 @@ class Qdrant:
     def nearest(
         self, queries: Queries, count: int, prefetch: int | None, among: Restriction
     ) -> list[list[Entry]]:
-        models, allowed = self._models, self._filter(among)
+        models, allowed = self._models, self._conditions.restriction(among)
         # the client's local store always scores every point, and warns if asked to
         params = models.SearchParams(exact=True) if self._remote and prefetch is None else None
         requests = []
@@ -207,17 +214,6 @@ class Qdrant:
             with self._told():
                 found += self._client.query_batch_points(self._name, some)
         return [[entry_of(point.payload, self.place) for point in one.points] for one in found]
-
-    def _filter(self, among: Restriction) -> Any:
-        models, must, points = self._models, list[Any](), asked_ids(among)
-        if points is not None:
-            must.append(models.HasIdCondition(has_id=points))
-        for terms in among.terms:
-            match = models.MatchAny(any=list(terms))
-            must.append(models.FieldCondition(key=TERMS, match=match))
-        if among.native is not None:
-            must.append(among.native)
-        return models.Filter(must=must) if must else None
 
     def close(self) -> None:
         self._client.close()

@@ -14,7 +14,7 @@ from glie.engines.points import (
     PARTS,
     PAYLOAD,
     TERMS,
-    asked_ids,
+    Conditions,
     entry_of,
     header_of,
     header_parts,
@@ -46,6 +46,13 @@ class QdrantEdge:
         self._folder = Path(location) / collection
         self._opened: Any = None
         self.place = f"qdrant-edge in {self._folder}"
+        self._conditions = Conditions(
+            qdrant_edge,
+            range=qdrant_edge.RangeFloat,
+            has_id=lambda points: qdrant_edge.HasIdCondition(set(points)),
+            is_empty=qdrant_edge.IsEmptyCondition,
+            place=self.place,
+        )
 
     @property
     def _shard(self) -> Any:
@@ -180,7 +187,7 @@ class QdrantEdge:
     def nearest(
         self, queries: Queries, count: int, prefetch: int | None, among: Restriction
     ) -> list[list[Entry]]:
-        edge, allowed, requests = self._edge, self._filter(among), []
+        edge, allowed, requests = self._edge, self._conditions.restriction(among), []
         for vectors in queries:
             first = []
             if prefetch is not None:
@@ -199,16 +206,6 @@ class QdrantEdge:
         with told_as(self.place):
             found = self._shard.query_batch(edge.QueryBatchRequest(requests)) if requests else []
         return [[entry_of(point.payload, self.place) for point in points] for points in found]
-
-    def _filter(self, among: Restriction) -> Any:
-        edge, must, points = self._edge, list[Any](), asked_ids(among)
-        if points is not None:
-            must.append(edge.HasIdCondition(set(points)))
-        for terms in among.terms:
-            must.append(edge.FieldCondition(key=TERMS, match=edge.MatchAny(any=list(terms))))
-        if among.native is not None:
-            must.append(among.native)
-        return edge.Filter(must=must) if must else None
 
     def close(self) -> None:
         if self._opened is not None:

@@ -18,7 +18,7 @@ from glie.candidates import build
 from glie.codec.codec import Codec
 from glie.codec.codes import Codes
 from glie.errors import CorruptIndexError, IdError, IndexFolderError, InputError, VectorError
-from glie.filters import distinct_ids
+from glie.filters import Filter, distinct_ids
 from glie.identity import EncoderId, Identified
 from glie.index import health
 from glie.index.adding import Batch, adapt, add_batches, batches_of
@@ -311,7 +311,7 @@ class Index:
         *,
         shortlist: int | None = None,
         ids: Iterable[str] | None = None,
-        where: Mapping[str, Any] | None = None,
+        where: Mapping[str, Any] | Filter | None = None,
         normalize: bool = False,
         exact: bool | None = None,
     ) -> list[Hits]:
@@ -323,8 +323,9 @@ class Index:
         candidate files makes them in memory first.
 
         `queries` is a list of (m, D) arrays of unit vectors, one for each query, or Queries. `ids`
-        restricts the search to these pages, `where` to pages whose metadata has these values (a
-        list matches any of its values). `normalize` accepts vectors that are not normalised.
+        restricts the search to these pages, `where` to pages whose metadata matches: a value, a
+        list of values, or more (`glie.filters`). `normalize` accepts vectors that are not
+        normalised.
         """
         options = SearchOptions(top, shortlist, ids, where, normalize, exact)
         state = self._state

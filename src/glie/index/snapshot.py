@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from glie.candidates.ivf import EncodedBlock
 from glie.codec.codec import Codec
 from glie.codec.codes import Codes
 from glie.errors import CorruptIndexError, IdError
-from glie.filters import Wanted, canonical, wanted
+from glie.filters import Filter
 from glie.index.candidate_files import CandidateFiles
 from glie.index.folder import Folder, Manifest, SegmentEntry
 from glie.index.format import damaged
@@ -52,7 +52,7 @@ class Snapshot:
         self.candidates: CandidateFiles = CandidateFiles(folder, manifest, self.segments, checked)
         self.bounds = np.cumsum([0] + [s.pages for s in self.segments], dtype=np.int64)
         self._cache: PageCache | None = None  # reconstructed pages, by position
-        self._where: dict[Wanted, Mask] = {}  # the pages that match the last metadata filters
+        self._where: dict[Filter, Mask] = {}  # the pages that match the last filters
 
     def _opened_images(self, folder: Folder, entry: SegmentEntry) -> Images | LostImages | None:
         """The images of a segment. Damage is no error here: a search does not need images."""
@@ -130,7 +130,7 @@ class Snapshot:
 
     def select(self, options: SearchOptions, codec: Codec) -> Selection:
         """The pages that a search with these options may find."""
-        allowed, exact = self.allowed(options.ids, options.where), options.exact
+        allowed, exact = self.allowed(options.ids, options.filter), options.exact
         if exact is None:
             pages = len(self) if allowed is None else int(np.count_nonzero(allowed))
             exact = not build.candidates_pay(pages) or not self.candidates.complete()
@@ -138,14 +138,14 @@ class Snapshot:
             self._cache = PageCache.of(codec)
         return Selection(self, allowed, exact or not self.segments, self._cache)
 
-    def allowed(self, ids: Iterable[str] | None, where: Mapping[str, Any] | None) -> Mask | None:
+    def allowed(self, ids: Iterable[str] | None, where: Filter | None) -> Mask | None:
         """The positions of live pages with these ids and this metadata; None: all positions."""
         allowed = self._alive
         if ids is not None:
             allowed = np.zeros(int(self.bounds[-1]), bool)
             allowed[[self.position(page_id) for page_id in ids]] = True
-        if where:
-            matching = self._matching(wanted(where))
+        if where is not None:
+            matching = self._matching(where)
             allowed = matching if allowed is None else allowed & matching
         return allowed
 
@@ -178,18 +178,14 @@ class Snapshot:
             parts.append(self.segments[number].codes.take(rows))
         return StoredCodes.joined(parts).read([str(position) for position in positions])
 
-    def _matching(self, where: Wanted) -> Mask:
-        """The positions of pages whose metadata has one of the wanted values for each key."""
+    def _matching(self, where: Filter) -> Mask:
+        """The positions of pages whose metadata matches. The records are read the first time."""
         known = self._where.get(where)  # another thread may clear the dict
         if known is not None:
             return known
-        values_of = {key: set(values) for key, values in where}
         matching = np.zeros(int(self.bounds[-1]), bool)
         for position, _, metadata in self.records():
-            matching[position] = all(
-                key in metadata and canonical(metadata[key]) in values
-                for key, values in values_of.items()
-            )
+            matching[position] = where.matches(metadata)
         if len(self._where) >= 16:
             self._where.clear()
         self._where[where] = matching

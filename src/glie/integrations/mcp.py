@@ -17,7 +17,7 @@ import glie
 from glie.documents.known import known_documents
 from glie.documents.original import ImageFile, original_picture, original_text, unchanged
 from glie.errors import DocumentError, GlieError, IdError, MissingExtraError
-from glie.retriever import AnyEncoder, Retriever
+from glie.retriever import AnyEncoder, Retriever, filter_from_outside
 from glie.wording import count, listing
 
 try:
@@ -111,14 +111,25 @@ def make_server(
                 description="Only pages of these documents or folders, named as in describe_index."
             ),
         ] = None,
+        where: Annotated[
+            dict[str, Any] | None,
+            Field(
+                description="Only pages whose metadata matches a filter, such as "
+                '{"document": {"prefix": "annual/"}, "page": {"<=": 10}}. Operators: =, !=, >, >=, '
+                "<, <=, in, not in, exists, prefix; and, or, not join filters. A list of values "
+                "means any of them."
+            ),
+        ] = None,
         show: Show = "auto",
     ) -> list[Content]:
         """Find the pages that answer a question, by meaning, not by words alone. Each page comes as
         JSON (rank, id, document, page, score, text), followed by its picture where that is shown.
         """
-        hits = retriever.search(question, top, documents=documents or None)
+        asked = filter_from_outside(where)
+        hits = retriever.search(question, top, documents=documents or None, where=asked)
         if not len(hits):
-            return _blocks({"note": "the index is empty"})
+            matching = where and len(retriever.index)
+            return _blocks({"note": "no page matches" if matching else "the index is empty"})
         blocks: list[Content] = []
         for rank, hit in enumerate(hits, start=1):
             facts, picture = _seen(retriever.index, hit.id, show)

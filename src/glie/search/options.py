@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Mapping
 from typing import Any, TypedDict
 
 import numpy as np
 
 from glie.errors import InputError, VectorError
-from glie.filters import distinct_ids, wanted
+from glie.filters import And, Filter, distinct_ids, from_json
 from glie.pages import Queries
 
 
@@ -18,7 +19,7 @@ class SearchKeywords(TypedDict, total=False):
 
     shortlist: int | None
     ids: Iterable[str] | None
-    where: Mapping[str, Any] | None
+    where: Mapping[str, Any] | Filter | None
     normalize: bool
     exact: bool | None
 
@@ -30,7 +31,7 @@ class SearchOptions:
     top: int = 10
     shortlist: int | None = None  # None: the codec's default
     ids: Iterable[str] | None = None  # a list without repetitions, once validated
-    where: Mapping[str, Any] | None = None
+    where: Mapping[str, Any] | Filter | None = None
     normalize: bool = False
     exact: bool | None = None  # None: by the number of pages
 
@@ -42,9 +43,15 @@ class SearchOptions:
             object.__setattr__(self, "shortlist", int(self.shortlist))
         if self.exact not in (None, True, False):
             raise InputError(f"exact: expected None, True or False, found {self.exact!r}")
-        wanted(self.where)
+        _ = self.filter
         if self.ids is not None:
             object.__setattr__(self, "ids", distinct_ids(self.ids))
+
+    @functools.cached_property
+    def filter(self) -> Filter | None:
+        """What `where` means; None: every page."""
+        found = And(()) if self.where is None else from_json(self.where)
+        return None if found == And(()) else found
 
 
 def check_number(name: str, number: object, least: int) -> None:

@@ -34,6 +34,11 @@ class SearchRequest(Model):
     documents: list[str] | None = Field(
         None, description="Only pages of these documents.", examples=[None]
     )
+    where: dict[str, Any] | None = Field(
+        None,
+        description="Only pages whose metadata matches this filter (docs/guide.md).",
+        examples=[{"document": {"prefix": "reports/"}, "page": {"<=": 10}}],
+    )
     shortlist: int | None = Field(
         None, ge=0, le=10_000, description="Pages to regenerate; 0: none.", examples=[None]
     )

@@ -11,6 +11,8 @@ from fastapi import FastAPI, HTTPException
 import glie
 from glie.documents.snippet import best_snippet, matches
 from glie.errors import InputError, VectorError
+from glie.filters import all_of, from_json
+from glie.retriever import filter_from_outside
 from glie.search.results import Hit
 from glie.server import schemas
 from glie.server.library import Library
@@ -44,9 +46,10 @@ def add_search(app: FastAPI, library: Library, metrics: Metrics, limits: Limits)
         check(asked, index)
         vectors = question(asked) if len(index) else None
         encoded = time.perf_counter()
-        where = None
+        where = filter_from_outside(asked.where)
         if asked.documents is not None:
-            where = {"document": [library.document(name).name for name in asked.documents]}
+            names = [library.document(name).name for name in asked.documents]
+            where = all_of([where, from_json({"document": names})])
         if vectors is None:
             hits = glie.Hits([], [], [], glie.Cost(0, 0, 0, 0.0))
         else:
