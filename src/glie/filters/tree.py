@@ -7,6 +7,7 @@ import functools
 import json
 import operator
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from reprlib import repr as shown  # short, however long or deep a value is
@@ -25,17 +26,17 @@ _DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ].+)?", re.ASCII)
 _ENCODER = json.JSONEncoder(sort_keys=True)
 
 
-class Filter:
+class Filter(ABC):
     """Which pages a search may find, by their metadata."""
 
+    @abstractmethod
     def matches(self, metadata: Mapping[str, Any]) -> bool:
         """Whether a page with this metadata may be found."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def fields(self) -> frozenset[str]:
         """The names of the fields that it looks at."""
-        raise NotImplementedError
 
 
 class Condition(Filter):
