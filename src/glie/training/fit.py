@@ -39,8 +39,9 @@ def fit(
     `queries` are (m, D) arrays of unit vectors, or Queries; `relevant[i]` lists the ids of the
     pages that answer query i. Without queries, pseudo-queries are made of page vectors. `k` is a
     budget, or a list of budgets that one codec serves. `encoder` names the encoder of the vectors;
-    the codec then refuses vectors of another. By default a fifth of the queries is held out. A
-    network is kept only if it helps on these: otherwise the codec is normalised k-means.
+    the codec then refuses vectors of another. By default about a fifth of the queries is held out,
+    and the pages that they ask for. A network is kept only if it helps on these by more than a
+    standard error: otherwise the codec is normalised k-means.
 
     The same inputs, seed and thread count give the same weights. An interrupted fit returns the
     best codec so far.
