@@ -39,7 +39,7 @@ def test_fit_without_questions(run: Run, documents: Path) -> None:
     done = run("fit", "sets", "--to", "my.codec", "--epochs", "1", "--no-queries")
     assert done.code == 0
     assert "made of page vectors" in done.out
-    assert "on 5 questions held out" in done.out
+    assert "on 5 questions held out, about 5 other pages" in done.out
     assert "4 of 4 steps" in done.err  # progress, where nobody watches
     assert glie.Codec.load("my.codec").k == 4
 

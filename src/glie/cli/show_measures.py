@@ -87,8 +87,8 @@ def print_fit(codec: glie.Codec, to: Path) -> None:
     if notes["held_out_pages"]:
         apart = f"about {count(notes['held_out_pages'], 'other page')}"
     else:
-        apart = "held out, about pages that were fitted on: too few pages have questions"
-    print(f"nDCG@5 on {asked} {apart}, over all pages:")
+        apart = "about pages that were fitted on: too few pages have questions"
+    print(f"nDCG@5 on {asked} held out, {apart}; over all pages:")
     table = rich.table.Table(box=None, pad_edge=False)
     for heading in ("k", "normalised k-means", "one stage", "two stages", "kept"):
         table.add_column(heading, justify="right")
