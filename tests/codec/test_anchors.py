@@ -114,3 +114,26 @@ def test_too_many_vectors_for_the_stored_count() -> None:
 
 def test_no_pages_compress_to_no_codes() -> None:
     assert len(glie.Codec(k=2).compress(glie.Pages([]))) == 0
+
+
+def test_with_positions_a_cluster_is_of_neighbours() -> None:
+    """A page that says two things by turns, and then two others: two clusters of directions mix the
+    halves, two of neighbours do not."""
+    first, second = unit(np.eye(8)[[0, 1, 2, 3]]), unit(np.eye(8)[[0, 1, 4, 5]])
+    rows = np.concatenate([np.tile(first, (10, 1)), np.tile(second, (10, 1))])
+    pages = glie.Pages([rows])
+    placed = glie.Codec(config=glie.CodecConfig(k=2, position=10))
+    codes = placed.compress(pages)
+    assert codes.counts.tolist() == [[40, 40]]
+    halves = sorted((half.mean(axis=0) for half in (first, second)), key=lambda mean: mean[2])
+    found = sorted(codes.vectors[0], key=lambda vector: vector[2])
+    np.testing.assert_allclose(found, unit(np.stack(halves)), atol=1e-6)
+    assert glie.Codec(2).compress(pages).counts.tolist() != [[40, 40]]
+    both = placed.compress(glie.Pages([rows[:7], rows]))  # its place on a page, not in a batch
+    np.testing.assert_array_equal(both.vectors[1], codes.vectors[0])
+    assert len(placed.compress(glie.Pages([]))) == 0
+    assert glie.Codec(config=placed.config).same_as(placed)
+    assert placed.config.to_dict()["position"] == 10
+    assert "position" not in glie.CodecConfig(k=2).to_dict()
+    with pytest.raises(glie.InputError, match="position: expected a whole number from 0"):
+        glie.CodecConfig(position=-1)

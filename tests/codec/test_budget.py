@@ -5,10 +5,12 @@ from __future__ import annotations
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import glie
-from glie.codec.budget import OVERHEAD, config_for, least_bytes, vector_bytes
+from glie.codec.budget import OVERHEAD, POSITION, config_for, least_bytes, vector_bytes
+from glie.codec.readout.codebook import fit_codebook
 from glie.codec.readout.pairs import most_residual_bytes
 from tests.conftest import make_arrays
 
@@ -60,3 +62,13 @@ def test_every_budget_from_the_least_on_is_met() -> None:
                 residual = most_residual_bytes(config.k, codewords, config.codewords)
                 vectors = config.k * vector_bytes(dim, config.dtype)
                 assert OVERHEAD + vectors + 2 + residual <= budget
+
+
+def test_few_anchors_of_a_text_are_of_neighbours() -> None:
+    for budget, position in ((260, POSITION), (520, POSITION), (1040, 0)):
+        assert glie.Codec(bytes_per_page=budget).config.position == position
+        assert config_for(budget, 128, 65_536).position == 0
+    pictures = fit_codebook(np.ones((4, 128), np.float32), 2)
+    assert glie.Codec.with_codebook(pictures, 260).config.position == 0
+    some = glie.Pages(make_arrays(9, dim=16, low=1))
+    assert glie.Codec(bytes_per_page=260, adapt=True).adapted(some).config.position == 0

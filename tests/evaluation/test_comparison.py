@@ -9,7 +9,7 @@ import pytest
 
 import glie
 from glie.evaluation import Encoded, comparison, fits
-from glie.evaluation.comparison import Comparison
+from glie.evaluation.comparison import NETWORKS, Comparison
 from glie.evaluation.encoded import joined
 from glie.evaluation.experiment import run
 from glie.evaluation.methods import ADAPTED, SHIPPED
@@ -93,6 +93,7 @@ def test_fitted_on_one_half_and_measured_on_the_other(
     assert own.notes(sets) == [
         "In-domain: each set is split by page, fitted on one half, measured on the other.",
         *(split_by_page(one).note for one in sets),
+        NETWORKS,
     ]
 
 
@@ -106,13 +107,13 @@ def test_what_was_fitted_is_said_only_if_it_was(
         return Comparison(["one"], plan(methods, **how), fit_on=["one", "two"]).notes(sets)
 
     seen = "Not zero-shot on one: it is one of these."
-    assert notes(["glie"]) == ["Fitted on one, two: the codec.", seen]
+    assert notes(["glie"]) == ["Fitted on one, two: the codec.", seen, NETWORKS]
     assert notes(["plaid"]) == ["Fitted on one, two: the centroids of plaid.", seen]
     both = "Fitted on one, two: the codec and the centroids of plaid."
-    assert notes(["glie", "plaid"]) == [both, seen]
+    assert notes(["glie", "plaid"]) == [both, seen, NETWORKS]
     assert notes(["glie-free"], more=["geometry"]) == []
     codec = glie.fit(*joined(sets), k=2, recipe=QUICK)
     given = Comparison(["one"], plan(["glie"]), codec=codec).notes(sets[:1])
-    assert given == [f"The codec was given; it was fitted on {2 * PAGES} pages."]
+    assert given == [f"The codec was given; it was fitted on {2 * PAGES} pages.", NETWORKS]
     unused = plan(["glie-free"], more=["geometry"])
     assert Comparison(["one"], unused, codec=codec).notes(sets[:1]) == []

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 import glie
-from glie.evaluation.methods import ADAPTED, NORM_POWER, SHIPPED, chosen_methods, glie_free, scaled
+from glie.codec.readout.generative import FitScores
+from glie.evaluation.methods import (
+    ADAPTED,
+    NORM_POWER,
+    SHIPPED,
+    chosen_methods,
+    fitted,
+    glie_free,
+    scaled,
+    with_networks,
+)
+from tests.codec.networks import fitted_codec, fitted_of, random_codec
 from tests.conftest import make_arrays
 from tests.evaluation.topics import (
     ALL,
@@ -39,3 +52,19 @@ def test_scaled_vectors_are_longer_the_wider_their_cluster() -> None:
     )
     assert lengths.max() > 1.01
     assert not found.vectors[~used].any()
+
+
+def test_rows_named_after_networks_measure_them_where_they_did_not_pay() -> None:
+    pages = glie.Pages(make_arrays(5, low=1))
+    paying = random_codec(pages.dim, seed=1)
+    scores = FitScores(4, free=0.3, single_stage=0.2, cascade=0.2, step=0.0)
+    fit = dataclasses.replace(fitted_of(paying), budgets=(scores,))
+    codec = fitted_codec(fit, 4)
+    assert (codec.refiner, codec.decoder) == (None, None)
+    for used, measured in zip(fitted(paying), fitted(with_networks(codec)), strict=True):
+        expected = used.compress(pages, 4, 0)
+        np.testing.assert_array_equal(measured.compress(pages, 4, 0).vectors, expected.vectors)
+        assert not np.array_equal(expected.vectors, glie_free(pages, 4).vectors)
+    regenerated = paying.regenerate(paying.compress(pages))
+    found = with_networks(codec).regenerate(paying.compress(pages))
+    np.testing.assert_array_equal(found.vectors, regenerated.vectors)

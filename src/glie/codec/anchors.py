@@ -22,7 +22,15 @@ SMALLEST_NORM = 1e-4  # below it, the direction of a mean of float32 vectors is 
 def cluster(pages: Pages, config: CodecConfig) -> Clusters:
     """k-means of every page, not normalised."""
     check_lengths(pages)
-    return clusters_of(pages, config)
+    if not config.position:
+        return clusters_of(pages, config)
+    # neighbours share a subject, so clusters of neighbours say what a long page is about
+    places = np.arange(len(pages.vectors)) - np.repeat(pages.offsets[:-1], pages.lengths)
+    numbers = (places / config.position).astype(np.float32)
+    placed = Pages.packed(np.column_stack([pages.vectors, numbers]), pages.offsets, pages.ids)
+    clusters = clusters_of(placed, config)
+    centroids = np.ascontiguousarray(clusters.centroids[..., :-1])
+    return clusters._replace(centroids=centroids)
 
 
 def clusters_of(pages: Pages, config: CodecConfig) -> Clusters:

@@ -14,10 +14,17 @@ ANCHOR_TYPE = "int2"
 ANCHOR_SHARE = 0.57  # of the bytes, while codewords are few
 MOST_CODEWORDS = 128  # more of them give a page more chances to score by accident
 MOST_ANCHORS = 128
+# Few anchors of a long text are better each of one part of it: docs/experiments.md, Anchors of
+# neighbours. Many are not, nor are those of a picture.
+POSITION = 96
+FEW_ANCHORS = 8
 
 
-def config_for(bytes_per_page: int, dim: int, codewords: int) -> CodecConfig:
-    """The settings for pages of `bytes_per_page` on disk and a codebook of `codewords`.
+def config_for(
+    bytes_per_page: int, dim: int, codewords: int, *, of_text: bool = False
+) -> CodecConfig:
+    """The settings for pages of `bytes_per_page` on disk and a codebook of `codewords`; `of_text`:
+    the vectors of a page are in the order of its words.
 
     A larger budget buys anchors and codewords first, then anchors alone, then more bits a number.
     """
@@ -36,7 +43,10 @@ def config_for(bytes_per_page: int, dim: int, codewords: int) -> CodecConfig:
     if count == most:
         k = max(n for n in range(1, MOST_ANCHORS + 1) if fits(n, count))
     dtype = next(dtype for dtype in DTYPES if dtype == ANCHOR_TYPE or fits(k, count, dtype))
-    return CodecConfig(k=k, dtype=dtype, codewords=count, bytes_per_page=bytes_per_page)
+    position = POSITION if of_text and k <= FEW_ANCHORS else 0
+    return CodecConfig(
+        k=k, dtype=dtype, codewords=count, bytes_per_page=bytes_per_page, position=position
+    )
 
 
 def least_bytes(dim: int, codewords: int) -> int:

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from glie.codec.adapt import Sample, adapted_to, drawn, fits
 from glie.codec.anchors import anchor, cluster
-from glie.codec.budget import adaptive_config, config_for, vector_bytes
+from glie.codec.budget import adaptive_config, vector_bytes
 from glie.codec.codes import Codes
 from glie.codec.config import CodecConfig
 from glie.codec.readout.base import AnchorsOnly, Readout
@@ -83,8 +83,8 @@ class Codec:
     @classmethod
     def with_codebook(cls, codebook: Codebook, bytes_per_page: int) -> Self:
         """The codec for a budget with this codebook; it does not adapt."""
-        config = config_for(bytes_per_page, codebook.dim, len(codebook))
-        return cls.from_config(config, Residual(codebook))
+        readout = Residual(codebook)
+        return cls.from_config(readout.config_for(bytes_per_page), readout)
 
     @classmethod
     def from_config(cls, config: CodecConfig, readout: Readout | None = None) -> Self:
@@ -217,8 +217,9 @@ class Codec:
         return self._adapted(sample, more)
 
     def _with_book(self, book: Codebook) -> Codec:
-        config = config_for(self.config.bytes_per_page, book.dim, len(book))
-        return Codec.from_config(dataclasses.replace(config, adapt=True), Residual(book))
+        readout = Residual(book)
+        config = readout.config_for(self.config.bytes_per_page)
+        return Codec.from_config(dataclasses.replace(config, adapt=True), readout)
 
     def adapted(self, pages: Pages | Iterable[Pages], *, more: bool = False) -> Codec:
         """A codec for the same budget with a codebook made of these pages.
@@ -377,6 +378,6 @@ def _for_budget(bytes_per_page: int, adapt: bool | None) -> tuple[CodecConfig, R
     """The settings and the read-out to begin with."""
     if adapt:
         return adaptive_config(bytes_per_page), AnchorsOnly()
-    book = Codebook.shipped()
-    config = config_for(bytes_per_page, book.dim, len(book))
-    return dataclasses.replace(config, adapt=adapt is None), Residual(book)
+    readout = Residual(Codebook.shipped())
+    config = readout.config_for(bytes_per_page)
+    return dataclasses.replace(config, adapt=adapt is None), readout

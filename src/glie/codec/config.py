@@ -31,6 +31,9 @@ class CodecConfig:
     codewords: int = 0  # that a page keeps of a codebook, at most
     bytes_per_page: int = 0  # the budget that chose the settings; 0: none did
     adapt: bool = False  # whether the first pages may choose them again
+    # k-means sees a vector's place on its page too: as one more number, which grows by 1 in so many
+    # vectors; 0: it does not
+    position: int = 0
 
     words = renamed("words", "codewords")
 
@@ -42,6 +45,7 @@ class CodecConfig:
             ("seed", 0, 2**63 - 1),
             ("codewords", 0, MAX_CODEWORDS_A_PAGE),
             ("bytes_per_page", 0, 2**31 - 1),
+            ("position", 0, 2**16),
         ):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
@@ -60,7 +64,7 @@ class CodecConfig:
         """The settings by their names in files; later ones only where they differ from the default,
         so that older codecs keep their bytes."""
         settings = dataclasses.asdict(self)
-        for name in ("dtype", "codewords", "bytes_per_page", "adapt"):
+        for name in ("dtype", "codewords", "bytes_per_page", "adapt", "position"):
             if settings[name] == getattr(type(self), name):
                 del settings[name]
         return {KEYS.get(name, name): value for name, value in settings.items()}

@@ -27,6 +27,10 @@ from glie.geometry import measure as measure_geometry
 from glie.progress import OnProgress, ignore
 
 OTHERS, OWN = "others", "own"
+NETWORKS = (
+    "refined and full: the fitted networks, measured at every k; a codec in use leaves them out at "
+    "a k where they did not pay on its holdout."
+)
 
 
 class Measured(NamedTuple):
@@ -82,6 +86,8 @@ class Comparison:
         encoded = self._by_name(vectors)
         sets = [encoded[name] for name in self.datasets]
         lines = [*self._fitted(sets), *without_codewords(sets, self.plan)]
+        if self.plan.learned and (self.codec is not None or self.fits):
+            lines.append(NETWORKS)
         if ADAPTED in self.plan.methods:
             lines.append(
                 f"{ADAPTED}: its codebook is fitted on the pages of each set, never on a question; "

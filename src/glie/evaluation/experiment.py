@@ -205,7 +205,7 @@ class _Bench:
         if "glie-stage1" in plan.methods:
             codes = functools.partial(self._codes, fitted(codec)[0])
             settings = self._settings("glie-stage1", seed)
-            yield from self._one_stage(settings, f"{self.key}-{codec_digest(codec)}", codes, codec)
+            yield from self._one_stage(settings, self._fit_key(codec), codes, codec)
         for setting in self._settings("glie", seed):
             both = [method for method in ("glie", ORACLE) if method in plan.methods]
             yield from self._regenerated(codec, setting, both, [SHORTLIST])
@@ -263,7 +263,11 @@ class _Bench:
             for method in methods
             for length in shortlists
         ]
-        yield from self._two_stages(asked, f"{self.key}-{codec_digest(codec)}", coded)
+        yield from self._two_stages(asked, self._fit_key(codec), coded)
+
+    def _fit_key(self, codec: Codec) -> str:
+        # earlier results, without this ending, left out networks that did not pay
+        return f"{self.key}-{codec_digest(codec)}-networks"
 
     def _one_stage(
         self,

@@ -13,6 +13,7 @@ from glie.codec.readout.generative import Generative
 from glie.codec.readout.residual import Residual
 from glie.evaluation.baselines import ResidualCode, pooled
 from glie.evaluation.encoded import Encoded, joined
+from glie.evaluation.methods import with_networks
 from glie.evaluation.plan import Plan, check_others, recipe_for
 from glie.evaluation.store import Store, fingerprint
 from glie.progress import OnProgress, Progress, ignore
@@ -77,7 +78,7 @@ class Codecs:
         share: float = 1.0,
     ) -> Codec:
         if self.given is not None:
-            return self.given
+            return with_networks(self.given)
         recipe = recipe_for(self.plan)
         if capacity is not None:
             recipe = dataclasses.replace(recipe, width=capacity[0], depth=capacity[1])
@@ -104,7 +105,7 @@ class Codecs:
                 progress=show,
             )
 
-        return self.store.codec(f"{title[:80]}-seed{seed}-{key}", make)
+        return with_networks(self.store.codec(f"{title[:80]}-seed{seed}-{key}", make))
 
     def residual_key(self, encoded: Encoded, bytes_per_page: int, seed: int) -> str:
         """A digest of the inputs of a residual code."""

@@ -67,6 +67,12 @@ class Codebook:
         return len(self.lengths)
 
     @property
+    def of_text(self) -> bool:
+        """Whether its encoder is one of glie's that read text: the vectors of a page are then in
+        the order of its words."""
+        return self.encoder is not None and self.encoder.name in SHIPPED
+
+    @property
     def shares(self) -> tuple[float, float]:
         """The shares of anchor and codeword in a reconstructed vector."""
         return self.anchor_share, self.codeword_share

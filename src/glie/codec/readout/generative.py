@@ -167,6 +167,7 @@ class Generative:
     fitted: Fitted
     cascade: bool = True
     k: int = CodecConfig.k
+    always: bool = False  # whether networks that did not pay are used too, to measure them
 
     ready = True
     keeps_residual = False
@@ -197,16 +198,21 @@ class Generative:
     def refiner(self) -> AnyRefiner | None:
         """What moves the anchors; None where normalised k-means scored as well."""
         if self.cascade:
-            return self.fitted.refiner if self.measured.cascade_pays else None
-        return self.fitted.single_stage if self.measured.single_stage_pays else None
+            return self.fitted.refiner if self._cascade_used else None
+        single = self.always or self.measured.single_stage_pays
+        return self.fitted.single_stage if single else None
 
     @functools.cached_property
     def decoder(self) -> AnyDecoder | None:
         """What regenerates a page; None where that did not raise the score."""
-        scores = self.measured
-        if not self.cascade or not scores.cascade_pays or not scores.step:
+        step = self.measured.step or float(self.always)
+        if not self.cascade or not self._cascade_used or not step:
             return None
-        return with_steps(self.fitted.decoder, scores.step)
+        return with_steps(self.fitted.decoder, step)
+
+    @property
+    def _cascade_used(self) -> bool:
+        return self.always or self.measured.cascade_pays
 
     @property
     def regenerates(self) -> bool:

@@ -87,8 +87,13 @@ class Residual:
         """The anchors of every page, then the vectors of its pairs."""
         return repeated(codes) if codes.residual is None else reconstructed(codes, self.codebook)
 
+    def config_for(self, bytes_per_page: int) -> CodecConfig:
+        """The settings for a budget."""
+        book = self.codebook
+        return config_for(bytes_per_page, book.dim, len(book), of_text=book.of_text)
+
     def smaller(self, config: CodecConfig, bytes_per_page: int, dim: int) -> CodecConfig:
-        return config_for(bytes_per_page, self.dim, len(self.codebook))
+        return self.config_for(bytes_per_page)
 
     def shrunk(self, codes: Codes, anchors: Codes) -> Codes:
         """Where the anchors stay, the most needed codewords stay. Where they were merged, codewords
