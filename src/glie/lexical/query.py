@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from glie.errors import InputError
@@ -50,7 +49,7 @@ class Query:
     """A question, read by `parse`."""
 
     text: str  # for the encoder: without exclusions and quotes; empty if nothing else was typed
-    terms: Mapping[str, int]  # of that text, and how often each occurs
+    terms: Counter[str]  # of that text, and how often each occurs
     required: tuple[Phrase, ...] = ()
     excluded: tuple[Phrase, ...] = ()
 
@@ -72,7 +71,7 @@ def parse(text: str, analyzer: Analyzer) -> Query:
     rest = SPECIAL.sub(take, text)
     if required or excluded:
         rest = " ".join(rest.split())
-    return Query(rest, Counter(analyzer.terms(rest)), tuple(required), tuple(excluded))
+    return Query(rest, analyzer.counted(rest), tuple(required), tuple(excluded))
 
 
 def _phrase(text: str, analyzer: Analyzer) -> Phrase:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
+from collections import Counter
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -94,6 +95,10 @@ class Analyzer:
                 terms = self._cached if end - start <= LONGEST_CACHED else self._terms
                 found.append(Word(start, end, terms(word)))
         return found
+
+    def counted(self, text: str) -> Counter[str]:
+        """How often each term is in a text."""
+        return Counter(self.terms(text))
 
     def parts(self, text: str) -> list[str]:
         """The terms of a text without those of whole compounds: what every text has that contains
