@@ -26,12 +26,14 @@ ROOMS: dict[str, str] = {
     "measures": "errors",
     "identity": "errors",
     "documents": "errors wording",
+    "lexical": "errors storage kernels",
     "geometry": "errors progress pages",
     "codec": "errors renamed progress storage kernels pages identity",
     "candidates": "errors kernels codec",
     "search": "errors kernels filters pages codec candidates",
     "index": (
-        "errors renamed progress storage kernels filters pages identity codec candidates search"
+        "errors renamed progress storage kernels filters pages identity lexical codec candidates "
+        "search"
     ),
     "engines": (
         "errors progress storage kernels filters pages identity codec candidates search index"

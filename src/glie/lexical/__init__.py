@@ -1,0 +1,1 @@
+"""Search by words: terms, questions, postings and BM25."""
