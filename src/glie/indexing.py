@@ -13,6 +13,7 @@ from glie.errors import InputError
 from glie.identity import EncoderId
 from glie.index.folder import MANIFEST
 from glie.index.index import Index
+from glie.index.words import language_named
 from glie.ingest import found_documents
 from glie.retriever import encoder_of
 
@@ -90,17 +91,28 @@ def open_or_create(
     documents: Paths,
     encoder: str | os.PathLike[str] | None = None,
     choice: CodecChoice | None = None,
+    *,
+    language: str | None = None,
 ) -> tuple[Index, Encoder]:
-    """Open the index in a folder, or create it for these documents; load its encoder.
+    """Open the index in a folder, or create it for these documents; load its encoder. `language` is
+    that of their words, as in `Index.create`.
 
-    An existing index keeps its encoder and codec; a different `encoder` or `choice` is refused.
+    An existing index keeps its encoder, codec and language; others are refused.
     """
     choice = choice or CodecChoice()
     if (Path(path) / MANIFEST).exists():
         index = Index.open(path)
         choice.check_same(index.codec, index.path)
+        if language is not None and language_named(language) != index.language:
+            raise InputError(
+                f"{index.path}: its words are in {index.language or 'no language'}, not in "
+                f"{language}; make a new index for another language"
+            )
         return index, encoder_of(index, encoder)
     found_documents(documents)  # before a folder is created for nothing
+    if language is not None:
+        language_named(language)
     reader = load_encoder(encoder)
     entry = EncoderId.of(reader)
-    return Index.create(path, choice.codec_for(entry), encoder=entry), reader
+    codec = choice.codec_for(entry)
+    return Index.create(path, codec, encoder=entry, language=language), reader

@@ -14,6 +14,7 @@ from glie.documents import (
     find_documents,
     has_picture,
     read_document,
+    scanned_text,
     small_picture,
 )
 from glie.documents.known import (
@@ -111,11 +112,17 @@ class IngestProgress(Progress):
 OnIngestProgress = Callable[[IngestProgress], None]
 
 
+# Whose words are indexed beside a page: the text of its file, or of OCR where that has none; that
+# of its file alone; that of OCR alone; none.
+TEXTS = ("auto", "layer", "ocr", "none")
+
+
 class Reading(NamedTuple):
     """How to read documents."""
 
     keep_images: bool = False
     ocr: bool = True
+    text: str = "auto"  # one of TEXTS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,16 +152,20 @@ def ingest(
     *,
     keep_images: bool = False,
     ocr: bool = True,
+    text: str = "auto",
     progress: OnIngestProgress = ignore,
 ) -> Report:
     """Read, encode and add the documents that are new or have changed, 64 pages a commit. A file
-    that cannot be read is reported, and the rest is indexed."""
+    that cannot be read is reported, and the rest is indexed. `text` says whose words can be
+    searched beside the vectors: "auto", "layer" (the text of files), "ocr" or "none"."""
+    if text not in TEXTS:
+        raise InputError(f"text: expected {', '.join(TEXTS)}, found {text!r}")
     check_encoder(index, encoder)
     paths = list(paths)
     with index.writing():
         known = known_documents(index)
         found = named_apart(found_documents(paths), known)
-        reading = Reading(keep_images, ocr)
+        reading = Reading(keep_images, ocr, text)
         report = store_documents(index, encoder, found, known, reading, progress).report
         report.documents_gone = gone_documents(paths, known, found)
     return report
@@ -173,7 +184,7 @@ def store_documents(
     """Read, encode and add the documents that are not `known` or have changed. `once` stops after
     the first commit."""
     report, kind = Report(), reads(encoder)
-    ocr = reading.ocr and kind == "text"
+    ocr = reading.ocr and (kind == "text" or reading.text in ("auto", "ocr"))
     settings = _Settings(index, kind, ocr, reading.keep_images)
     waiting: list[_Ready] = []
     names: list[str] = []
@@ -188,7 +199,7 @@ def store_documents(
         progress(step)
         enough = sum(len(r.pages) for r in waiting) >= _pages_per_commit(index)
         if read == len(found) or enough:
-            _store(index, encoder, waiting, report, reading.keep_images, step, progress)
+            _store(index, encoder, waiting, report, reading, step, progress)
             waiting = []
             if once:
                 break
@@ -269,7 +280,7 @@ def _store(
     encoder: Encoder,
     documents: Sequence[_Ready],
     report: Report,
-    keep_images: bool,
+    reading: Reading,
     step: IngestProgress,
     progress: OnIngestProgress,
 ) -> None:
@@ -300,7 +311,8 @@ def _store(
             yield Batch(
                 Pages([array for *_, array in kept], [page.id for page, *_ in kept]),
                 [_metadata(page, document) for page, document, _ in kept],
-                [_picture(page, report) for page, *_ in kept] if keep_images else None,
+                [_picture(page, report) for page, *_ in kept] if reading.keep_images else None,
+                [_text(page, reading.text) for page, *_ in kept],
             )
             progress(dataclasses.replace(step, done=step.done + at + len(part)))
 
@@ -345,6 +357,15 @@ def _metadata(page: DocumentPage, document: _Ready) -> dict[str, Any]:
     if document.missing:
         metadata["missing"] = document.missing
     return metadata
+
+
+def _text(page: DocumentPage, which: str) -> str | None:
+    """The text whose words are indexed."""
+    if which == "none" or (which == "layer" and page.origin != "text"):
+        return None
+    if which == "ocr" and page.origin == "text" and has_picture(page.path):
+        return scanned_text(page.path, page.number)
+    return page.text
 
 
 def _picture(page: DocumentPage, report: Report) -> bytes | None:

@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, Unpack, cast
 
 from glie.documents.known import pages_of
+from glie.documents.original import original_text
 from glie.encoders import Encoder, load_encoder
 from glie.errors import InputError
 from glie.filters import Filter, from_json
 from glie.identity import EncodedPages, EncoderId, check_encoder, recorded_encoder
 from glie.index.index import Index
-from glie.search.options import SearchKeywords
+from glie.lexical.query import Phrase
+from glie.search.options import LATE, LEXICAL, SearchKeywords
 from glie.search.results import Cost, Hits
 
 # A function that turns a list of texts into one (m, D) array a text.
@@ -29,6 +31,9 @@ AnyEncoder = Encoder | Encode | str | os.PathLike[str]
 # Which pages may be found: a filter on their metadata, as in Index.search, or a function of a
 # page's id and metadata.
 Where = Mapping[str, Any] | Filter | Callable[[str, dict[str, Any]], bool]
+
+
+MOST_READ = 100  # pages whose text is read again, for a phrase
 
 
 class Searchable(EncodedPages, Protocol):
@@ -98,9 +103,14 @@ class Retriever:
         *,
         documents: Iterable[str] | None = None,
         where: Where | None = None,
+        mode: str | None = None,
         **options: Any,
     ) -> Hits:
         """The `top` best pages for a question.
+
+        `mode` is "hybrid", words and meaning together, "late", meaning alone, or "lexical", words
+        alone, which needs no encoder. By default it is hybrid if the index has the words of its
+        pages. "In quotes" asks for an exact word or phrase, -word excludes.
 
         `documents` (names, paths or folders) and `where` (metadata) restrict the pages. `options`
         go to the search of the index or collection: `shortlist`, `exact`, ...
@@ -108,6 +118,12 @@ class Retriever:
         if not isinstance(question, str) or not question.strip():
             raise InputError(f"the question is empty (found {question!r:.40})")
         index = self.refresh()
+        query = None
+        if mode is not None or getattr(index, "has_text", False):
+            options |= {"text": [question], "mode": mode}
+            query = index.parse(question) if mode != LATE else None
+        if query is not None and not query.text:
+            raise InputError(f"the question only excludes words (found {question!r:.40})")
         ids = None if documents is None else pages_of(index, documents)
         if not len(index):
             return Hits([], [], [], Cost(0, 0, 0, 0.0))
@@ -115,12 +131,30 @@ class Retriever:
             allowed = {name for name, metadata in index.records() if where(name, metadata)}
             ids, where = sorted(allowed if ids is None else allowed.intersection(ids)), None
         began = time.perf_counter()
-        vectors = self.encode(question)
+        asked = question if query is None else query.text
+        vectors = None if mode == LEXICAL else [self.encode(asked)]
         seconds = time.perf_counter() - began
-        hits = index.search([vectors], top, ids=ids, where=where, **options)[0]
+        exactly = [] if query is None else [phrase for phrase in query.required if phrase.inexact]
+        more = MOST_READ if exactly else 0
+        hits = index.search(vectors, max(top, more), ids=ids, where=where, **options)[0]
+        if exactly:
+            hits = _with_phrases(hits, exactly, top)
         return dataclasses.replace(
             hits, cost=dataclasses.replace(hits.cost, encode_seconds=seconds)
         )
+
+
+def _with_phrases(hits: Hits, phrases: Sequence[Phrase], top: int) -> Hits:
+    """The first `top` hits whose text has these phrases. A page whose text cannot be read stays:
+    it has the words."""
+    kept = list[int]()
+    for row, metadata in enumerate(hits.metadata):
+        text = original_text(metadata)
+        if not text or all(phrase.in_text(text) for phrase in phrases):
+            kept.append(row)
+        if len(kept) == top:
+            break
+    return hits.take(kept)
 
 
 def filter_from_outside(where: Mapping[str, Any] | None) -> Filter:

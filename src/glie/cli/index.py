@@ -57,6 +57,23 @@ KeepImages = Annotated[
 Ocr = Annotated[
     bool, typer.Option(help="Read pages without text by OCR if glie\\[ocr] is installed.")
 ]
+TextOf = Annotated[
+    str,
+    typer.Option(
+        "--text",
+        metavar="auto|layer|ocr|none",
+        help="Whose words are indexed beside the vectors: those of the file and, where it has "
+        "none, of OCR (auto); of the file alone (layer); of OCR alone (ocr); none.",
+    ),
+]
+Language = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LANGUAGE",
+        help="Of these words, to find other forms of them: en, de, fr, ... or none.",
+        show_default="en with an English encoder, else none",
+    ),
+]
 K = Annotated[
     int | None,
     typer.Option(
@@ -94,6 +111,8 @@ def index(
     encoder: EncoderName = None,
     keep_images: KeepImages = False,
     ocr: Ocr = True,
+    text: TextOf = "auto",
+    language: Language = None,
     k: K = None,
     dtype: Dtype = None,
     codec: CodecName = None,
@@ -110,11 +129,11 @@ def index(
 
     choice = CodecChoice(bytes_per_page, k, dtype, codec)
     with status_line("loading the encoder"):
-        target, reader = open_or_create(to, documents, encoder, choice)
+        target, reader = open_or_create(to, documents, encoder, choice, language=language)
     run(
         target,
         lambda show: ingest(
-            target, reader, documents, keep_images=keep_images, ocr=ocr, progress=show
+            target, reader, documents, keep_images=keep_images, ocr=ocr, text=text, progress=show
         ),
         as_json,
     )
@@ -126,6 +145,7 @@ def add(
     encoder: MadeWith = None,
     keep_images: KeepImages = False,
     ocr: Ocr = True,
+    text: TextOf = "auto",
     as_json: Json = False,
 ) -> None:
     """Add documents to an index. Those that it already holds are skipped unless they changed."""
@@ -138,7 +158,7 @@ def add(
     run(
         target,
         lambda show: ingest(
-            target, reader, documents, keep_images=keep_images, ocr=ocr, progress=show
+            target, reader, documents, keep_images=keep_images, ocr=ocr, text=text, progress=show
         ),
         as_json,
     )

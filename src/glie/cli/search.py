@@ -65,6 +65,15 @@ def search(
             "filters that must all match.",
         ),
     ] = None,
+    mode: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODE",
+            help="hybrid: words and meaning together; late: meaning alone (vectors); lexical: "
+            "words alone, without the encoder.",
+            show_default="hybrid, if the pages of the index were indexed with their text",
+        ),
+    ] = None,
     exact: Annotated[
         bool | None,
         typer.Option(
@@ -95,14 +104,18 @@ def search(
     encoder: MadeWith = None,
     as_json: Json = False,
 ) -> None:
-    """Find the pages that answer a question.
+    """Find the pages that answer a question. "Quotes" in it ask for an exact word or phrase, and
+    -word leaves out pages with that word.
 
     glie search reports.glie "capital expenditure in 2018"
+
+    glie search reports.glie '"3M-2018-114" -draft'
 
     glie search --engine qdrant --url http://localhost:6333 --collection reports "expenditure"
     """
     from glie.filters import all_of, from_json, parse
     from glie.retriever import Retriever
+    from glie.search.options import LATE
 
     has_index = engine is None or (Path(arguments[0]) / "manifest.json").exists()
     asked = arguments[1:] if has_index else arguments
@@ -118,7 +131,10 @@ def search(
                 raise InputError("--url, --collection, --api-key, --prefetch: these need --engine")
             pages = place = arguments[0]
             options["documents"] = document or None
+            options["mode"] = mode
         else:
+            if mode not in (None, LATE):
+                raise InputError(f"--mode {mode}: an engine holds no words; leave it out")
             if collection is None and not has_index:
                 raise InputError("--collection: name the collection to search")
             name = collection or Path(arguments[0]).absolute().stem
@@ -150,6 +166,7 @@ def _rows(hits: Hits, question: str) -> list[dict[str, Any]]:
             "rank": rank,
             "id": hit.id,
             "score": round(hit.score, 6),
+            **{name: round(part[rank - 1], 6) for name, part in hits.parts.items()},
             "document": hit.metadata.get("document"),
             "page": hit.metadata.get("page"),
             "path": hit.metadata.get("path"),
@@ -178,7 +195,11 @@ def _print_rows(rows: Sequence[dict[str, Any]], question: str) -> None:
             link = Path(row["path"]).absolute().as_uri()  # many terminals open it with a click
             style = rich.style.Style(dim=True, link=link)
             lines.append(rich.text.Text(printable(row["path"]), style=style))
-        table.add_row(str(row["rank"]), f"{row['score']:.2f}", rich.text.Text("\n").join(lines))
+        score = rich.text.Text(f"{row['score']:.2f}")
+        if "words" in row:  # how much of it the words are
+            share = row["words"] / row["score"] if row["score"] > 0 else 0
+            score.append(f"\n{min(max(share, 0), 1):.0%} words", style="dim")
+        table.add_row(str(row["rank"]), score, rich.text.Text("\n").join(lines))
     output.print(table)
 
 

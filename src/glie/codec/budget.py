@@ -10,6 +10,7 @@ from glie.errors import InputError
 from glie.kernels.quantize import BFLOAT16, DTYPES, row_bytes
 
 OVERHEAD = 26  # bytes a page besides its code: id, metadata, its share of the folder
+LEAST_FOR_CODES = 130  # of a budget, however many bytes the words of a page take
 ANCHOR_TYPE = "int2"
 ANCHOR_SHARE = 0.57  # of the bytes, while codewords are few
 MOST_CODEWORDS = 128  # more of them give a page more chances to score by accident

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from glie.codec.adapt import Sample, adapted_to, drawn, fits
 from glie.codec.anchors import anchor, cluster
-from glie.codec.budget import adaptive_config, vector_bytes
+from glie.codec.budget import LEAST_FOR_CODES, adaptive_config, vector_bytes
 from glie.codec.codes import Codes
 from glie.codec.config import CodecConfig
 from glie.codec.readout.base import AnchorsOnly, Readout
@@ -170,7 +170,9 @@ class Codec:
         readout = self.readout.single_stage
         if readout is self.readout:
             return self
-        free = dataclasses.replace(self.config, codewords=0, bytes_per_page=0, adapt=False)
+        free = dataclasses.replace(
+            self.config, codewords=0, bytes_per_page=0, text_bytes=0, adapt=False
+        )
         return Codec.from_config(free, readout)
 
     def at(self, k: int) -> Codec:
@@ -189,7 +191,7 @@ class Codec:
     def _chosen(self, **settings: Any) -> Codec:
         if self.readout.ready and dataclasses.replace(self.config, **settings) == self.config:
             return self
-        return self._with(**settings, bytes_per_page=0, adapt=False)
+        return self._with(**settings, bytes_per_page=0, text_bytes=0, adapt=False)
 
     @property
     def adapts(self) -> bool:
@@ -218,8 +220,26 @@ class Codec:
 
     def _with_book(self, book: Codebook) -> Codec:
         readout = Residual(book)
-        config = readout.config_for(self.config.bytes_per_page)
-        return Codec.from_config(dataclasses.replace(config, adapt=True), readout)
+        return self._of_budget(readout.config_for(self.config.code_bytes), readout)
+
+    def _of_budget(self, config: CodecConfig, readout: Readout, *, adapt: bool = True) -> Codec:
+        """The codec of settings that were chosen for the same budget."""
+        budget = {name: getattr(self.config, name) for name in ("bytes_per_page", "text_bytes")}
+        return Codec.from_config(dataclasses.replace(config, adapt=adapt, **budget), readout)
+
+    def beside_text(self, text_bytes: int) -> Codec:
+        """The codec for the same budget if the words of a page take `text_bytes` of it. Where they
+        leave less than LEAST_FOR_CODES, the codes take that, and pages are larger than the budget.
+        A codec without a budget stays as it is."""
+        budget = self.config.bytes_per_page
+        if not budget:
+            return self
+        text_bytes = max(0, min(text_bytes, budget - LEAST_FOR_CODES))
+        codec = self._with(text_bytes=text_bytes)
+        if not isinstance(self.readout, Residual):
+            return codec
+        config = self.readout.config_for(codec.config.code_bytes)
+        return codec._of_budget(config, self.readout, adapt=self.config.adapt)
 
     def adapted(self, pages: Pages | Iterable[Pages], *, more: bool = False) -> Codec:
         """A codec for the same budget with a codebook made of these pages.
@@ -235,8 +255,8 @@ class Codec:
         return self._adapted(drawn(pages), more)
 
     def _adapted(self, sample: Sample, more: bool) -> Codec:
-        config, codebook = adapted_to(sample, self.config.bytes_per_page, more=more)
-        return Codec.from_config(config, Residual(codebook))
+        config, codebook = adapted_to(sample, self.config.code_bytes, more=more)
+        return self._of_budget(config, Residual(codebook), adapt=False)
 
     def compress(self, pages: Pages) -> Codes:
         """The code of every page. A page gives the same code alone and in any batch."""

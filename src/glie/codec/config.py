@@ -34,6 +34,7 @@ class CodecConfig:
     # k-means sees a vector's place on its page too: as one more number, which grows by 1 in so many
     # vectors; 0: it does not
     position: int = 0
+    text_bytes: int = 0  # of the budget, those that the words of a page take
 
     words = renamed("words", "codewords")
 
@@ -46,6 +47,7 @@ class CodecConfig:
             ("codewords", 0, MAX_CODEWORDS_A_PAGE),
             ("bytes_per_page", 0, 2**31 - 1),
             ("position", 0, 2**16),
+            ("text_bytes", 0, 2**31 - 1),
         ):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
@@ -60,11 +62,16 @@ class CodecConfig:
                 f"codec setting dtype: expected one of {', '.join(DTYPES)}, found {self.dtype!r}"
             )
 
+    @property
+    def code_bytes(self) -> int:
+        """Of the budget, those for codes, ids and metadata."""
+        return self.bytes_per_page - self.text_bytes
+
     def to_dict(self) -> dict[str, Any]:
         """The settings by their names in files; later ones only where they differ from the default,
         so that older codecs keep their bytes."""
         settings = dataclasses.asdict(self)
-        for name in ("dtype", "codewords", "bytes_per_page", "adapt", "position"):
+        for name in ("dtype", "codewords", "bytes_per_page", "adapt", "position", "text_bytes"):
             if settings[name] == getattr(type(self), name):
                 del settings[name]
         return {KEYS.get(name, name): value for name, value in settings.items()}

@@ -6,6 +6,8 @@ keeps of a page is made again for the merged anchors (`Readout.shrunk`).
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 
 from glie.codec.anchors import MAX_VECTORS, anchor, clusters_of
@@ -17,9 +19,12 @@ from glie.kernels.quantize import DTYPES
 from glie.pages import Pages
 
 
-def smaller(source: Codec, bytes_per_page: int, dim: int) -> Codec:
-    """The codec that stores the same pages in fewer bytes, with the same read-out."""
-    config = source.readout.smaller(source.config, bytes_per_page, dim)
+def smaller(source: Codec, bytes_per_page: int, dim: int, *, text_bytes: int = 0) -> Codec:
+    """The codec that stores the same pages in fewer bytes, with the same read-out. Their words take
+    `text_bytes` of these."""
+    config = source.readout.smaller(source.config, bytes_per_page - text_bytes, dim)
+    if text_bytes:
+        config = dataclasses.replace(config, bytes_per_page=bytes_per_page, text_bytes=text_bytes)
     if _content(config) >= _content(source.config):
         raise InputError(
             f"bytes_per_page: {bytes_per_page} hold as much as is stored already; expected fewer"

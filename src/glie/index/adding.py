@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from glie.codec.codec import Codec
 from glie.errors import IdError, InputError, VectorError
 from glie.index.segment import StoredCodes
-from glie.index.writer import PAGES_PER_STEP, SegmentWriter, checked_images, record_lines
+from glie.index.writer import (
+    PAGES_PER_STEP,
+    SegmentWriter,
+    checked_images,
+    checked_texts,
+    record_lines,
+)
+from glie.lexical.postings import Postings, Selected
+from glie.lexical.terms import Analyzer
 from glie.pages import Pages
 
 FIRST_PAGES = 500  # held in memory, for a codec to adapt to
+# about what postings take, for each different term of a page
+BYTES_A_TERM = 1.3
+BYTES_OF_LENGTH = 2
 
 
 class Batch(NamedTuple):
@@ -21,38 +33,61 @@ class Batch(NamedTuple):
     pages: Pages
     metadata: Sequence[Mapping[str, Any]] | None = None
     images: Sequence[bytes | None] | None = None
+    texts: Sequence[str | None] | None = None
 
 
 def batches_of(
     pages: Pages | Iterable[Batch],
     metadata: Sequence[Mapping[str, Any]] | None,
     images: Sequence[bytes | None] | None,
+    texts: Sequence[str | None] | None,
 ) -> Iterable[Batch]:
     """The arguments of `Index.add` as batches."""
     if isinstance(pages, Pages):
-        return [Batch(pages, metadata, images)]
-    if metadata is not None or images is not None:
-        raise InputError("metadata, images: with an iterable of batches, put them in the Batch")
+        return [Batch(pages, metadata, images, texts)]
+    if (metadata, images, texts) != (None, None, None):
+        raise InputError(
+            "metadata, images, texts: with an iterable of batches, put them in the Batch"
+        )
     if not isinstance(pages, Iterable):
         raise _neither(pages)
     return pages
 
 
 def adapt(
-    codec: Codec, pages: Pages | Iterable[Batch], batches: Iterable[Batch]
+    codec: Codec, pages: Pages | Iterable[Batch], batches: Iterable[Batch], analyzer: Analyzer
 ) -> tuple[Codec, Iterable[Batch]]:
     """The codec adapted to the first pages of an addition, and all batches."""
     if isinstance(pages, Pages):
-        first, more = [pages], False
+        batches, more = list(batches), False
+        held, first = batches, [pages]
     else:
-        batches, first, more = first_pages(batches)
+        batches, held, first, more = first_pages(batches)
     if any(len(some) for some in first):
+        texts = [text for batch in held for text in _texts(batch)[:FIRST_PAGES]]
+        codec = codec.beside_text(_text_bytes(texts[:FIRST_PAGES], analyzer))
         codec = codec.for_pages(first, more=more)
     return codec, batches
 
 
-def first_pages(batches: Iterable[Batch]) -> tuple[Iterable[Batch], list[Pages], bool]:
-    """All batches, the first FIRST_PAGES pages, and whether there are more."""
+def _texts(batch: Batch) -> list[str | None]:
+    known = isinstance(batch, Batch) and batch.texts is not None
+    return checked_texts(batch.pages.ids, batch.texts) if known else []
+
+
+def _text_bytes(texts: Sequence[str | None], analyzer: Analyzer) -> int:
+    """About how many bytes a page the postings of pages such as these take."""
+    if not any(texts):
+        return 0
+    terms = sum(len(set(analyzer.terms(text))) for text in texts if text)
+    return BYTES_OF_LENGTH + math.ceil(BYTES_A_TERM * terms / len(texts))
+
+
+def first_pages(
+    batches: Iterable[Batch],
+) -> tuple[Iterable[Batch], list[Batch], list[Pages], bool]:
+    """All batches; those with the first FIRST_PAGES pages, these pages, and whether there are
+    more."""
     source, held, first, room = iter(batches), list[Batch](), list[Pages](), FIRST_PAGES
     for batch in source:
         held.append(batch)
@@ -63,7 +98,7 @@ def first_pages(batches: Iterable[Batch]) -> tuple[Iterable[Batch], list[Pages],
             room -= len(batch.pages)
         if room < 0:
             break
-    return itertools.chain(held, source), first, room < 0
+    return itertools.chain(held, source), held, first, room < 0
 
 
 def add_batches(
@@ -73,9 +108,11 @@ def add_batches(
     taken: Container[str],
     leaving: Container[str],
     dim: int | None,
+    analyzer: Analyzer,
 ) -> tuple[set[str], int | None]:
-    """Compress and write pages. Returns their ids, and the D of the index then. `taken` are the ids
-    in the index, of which those in `leaving` may be used again."""
+    """Compress and write pages, and the postings of their texts. Returns their ids, and the D of
+    the index then. `taken` are the ids in the index, of which those in `leaving` may be used
+    again."""
     arrived = set[str]()
     for batch in batches:
         if not isinstance(batch, Batch):
@@ -95,10 +132,13 @@ def add_batches(
         dim = new.dim if len(new) else dim
         lines = record_lines(new.ids, batch.metadata)
         images = checked_images(new.ids, batch.images)
+        texts = checked_texts(new.ids, batch.texts)
         for at in range(0, len(new), PAGES_PER_STEP):
             end = min(at + PAGES_PER_STEP, len(new))
             codes = codec.compress(new.slice(at, end))
-            writer.add(StoredCodes.of(codes), lines[at:end], images[at:end])
+            words = Postings.of([analyzer.counted(text or "") for text in texts[at:end]])
+            stored = StoredCodes.of(codes)
+            writer.add(stored, lines[at:end], images[at:end], Selected.all(words))
     writer.flush()
     return arrived, dim
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from glie.codec.codec import Codec
 from glie.index.candidate_files import write_candidates
-from glie.index.folder import Folder, Manifest, SegmentEntry
+from glie.index.folder import Folder, Manifest, SegmentEntry, TextEntry
 from glie.index.side_files import tombstone_bytes
 from glie.index.snapshot import Snapshot
 from glie.index.writer import SegmentWriter
@@ -21,10 +21,12 @@ def next_manifest(
     gone: set[int],
     dim: int | None,
     codec: Codec | None,
+    text: TextEntry | None,
 ) -> Manifest:
     """Write what a new state still lacks, and return its manifest. The state has the segments
     `kept` of the old one, without the pages at the positions `gone`, and those of `writer`. `codec`
-    is written if the codec has changed; None keeps the old one."""
+    is written if the codec has changed; None keeps the old one. `text` says how postings were made,
+    if there are any."""
     entries = _with_tombstones(folder, state, writer, kept, gone) + writer.entries
     candidates = state.manifest.candidates if entries else None
     if writer.entries:
@@ -39,6 +41,7 @@ def next_manifest(
         next_number=writer.next_number,
         segments=tuple(entries),
         candidates=candidates,
+        text=text if any(entry.postings is not None for entry in entries) else state.manifest.text,
     )
 
 

@@ -46,11 +46,12 @@ DOCUMENTS = "documents"  # uploaded to the index
 LOCK = "lock"
 WRITER = "writer.json"
 FORMAT = "glie-index"
-OWN_FILE = re.compile(r"\d{8,}\.(seg|img|del|sig|fnd)")
+OWN_FILE = re.compile(r"\d{8,}\.(seg|img|del|sig|fnd|lex)")
 ORPHANED = (
     "an index that has lost its manifest.json and the copy of it; restore one of them from a backup"
 )
 WITH_CANDIDATES = 2  # the version of a manifest that names candidate files
+WITH_TEXT = 3  # the version of one whose pages may have postings
 CANDIDATES_KEY, PQ_KEY = "finder", "signatures"  # their keys in the manifest
 
 
@@ -65,6 +66,7 @@ class SegmentEntry:
     tombstones: int | None = None  # segments/NNNNNNNN.del
     deleted: int = 0
     pq_codes: int | None = None  # segments/NNNNNNNN.sig, if the index has candidates
+    postings: int | None = None  # segments/NNNNNNNN.lex, if one of the pages has text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +76,13 @@ class CandidatesEntry:
     number: int  # segments/NNNNNNNN.fnd
     checksum: int  # of the file
     pages: int  # of the index when it was fitted
+
+
+@dataclasses.dataclass(frozen=True)
+class TextEntry:
+    """How the text of pages is divided into terms."""
+
+    language: str | None  # whose stems the terms are; None: they are not stemmed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,16 +96,22 @@ class Manifest:
     next_number: int = 1
     segments: tuple[SegmentEntry, ...] = ()
     candidates: CandidatesEntry | None = None
+    text: TextEntry | None = None  # once a page with text was added
 
     def to_json(self) -> str:
         """The text of the manifest file."""
         body = {"format": FORMAT, "version": VERSION, **dataclasses.asdict(self)}
-        candidates = body.pop("candidates")
+        candidates, text = body.pop("candidates"), body.pop("text")
         pq_codes = [entry.pop("pq_codes") for entry in body["segments"]]
         if candidates is not None:  # without candidates, the manifest has version 1
             body |= {"version": WITH_CANDIDATES, CANDIDATES_KEY: candidates}
             for entry, number in zip(body["segments"], pq_codes, strict=True):
                 entry[PQ_KEY] = number
+        if text is None:
+            for entry in body["segments"]:
+                del entry["postings"]
+        else:
+            body |= {"version": WITH_TEXT, "text": text}
         return json.dumps(
             {**body, "checksum": json_digest(body, ascii=False)}, indent=1, ensure_ascii=False
         )
@@ -126,10 +141,10 @@ class Manifest:
             raise IndexFolderError(f"{path}: cannot be read: {error.strerror}") from None
         if name != FORMAT:
             raise damaged(path, f"format {name!r}, expected {FORMAT!r}")
-        if version not in (VERSION, WITH_CANDIDATES):
+        if version not in (VERSION, WITH_CANDIDATES, WITH_TEXT):
             raise OtherVersionError(
-                f"{path}: written in format version {version!r}, this glie reads {VERSION} and "
-                f"{WITH_CANDIDATES}; upgrade glie"
+                f"{path}: written in format version {version!r}, this glie reads {VERSION} to "
+                f"{WITH_TEXT}; upgrade glie"
             )
         try:
             if found != json_digest({"format": name, "version": version, **body}, ascii=False):
@@ -137,7 +152,9 @@ class Manifest:
             segments = tuple(_segment(entry) for entry in body.pop("segments"))
             candidates = body.pop(CANDIDATES_KEY, None)
             candidates = None if candidates is None else CandidatesEntry(**candidates)
-            manifest = cls(**body, segments=segments, candidates=candidates)
+            text = body.pop("text", None)
+            text = None if text is None else TextEntry(**text)
+            manifest = cls(**body, segments=segments, candidates=candidates, text=text)
             manifest.check()
         except (KeyError, TypeError, AttributeError, UnicodeEncodeError) as error:
             raise damaged(path, str(error)) from None
@@ -149,7 +166,7 @@ class Manifest:
         numbers += [] if self.dim is None else [self.dim]
         for entry in self.segments:
             numbers += [entry.number, entry.pages, entry.checksum, entry.deleted]
-            files = entry.images, entry.tombstones, entry.pq_codes
+            files = entry.images, entry.tombstones, entry.pq_codes, entry.postings
             numbers += [n for n in files if n is not None]
             if entry.deleted and entry.tombstones is None:
                 raise TypeError(f"{entry.deleted} pages are deleted, but no file says which")
@@ -164,6 +181,10 @@ class Manifest:
         for value in (self.codec, self.encoder or {}):
             if not isinstance(value, dict):
                 raise TypeError(f"expected an object, found {value!r}")
+        if self.text is not None and not isinstance(self.text.language, str | None):
+            raise TypeError(f"expected a language or null, found {self.text.language!r}")
+        if self.text is None and any(entry.postings is not None for entry in self.segments):
+            raise TypeError("a segment has postings, but nothing says how they were made")
         try:
             EncoderId.of(self.encoder)
         except InputError as error:
@@ -193,7 +214,7 @@ class Folder:
         """The path of a file in `segments/`."""
         return self.path / SEGMENTS / f"{number:08d}.{kind}"
 
-    def make(self, codec: Codec, encoder: EncoderId | None) -> None:
+    def make(self, codec: Codec, encoder: EncoderId | None, text: TextEntry | None = None) -> None:
         """Make a new index; the folder must be absent or empty."""
         if encoder is not None:
             codec.check_encoder(encoder)
@@ -224,7 +245,7 @@ class Folder:
                 raise IndexFolderError(f"{self.path}: already an index, made just now")
             made_by = encoder or codec.encoder
             recorded = None if made_by is None else made_by.to_dict()
-            self.commit(Manifest(self.keep(codec), recorded))
+            self.commit(Manifest(self.keep(codec), recorded, text=text))
 
     def _has_segments(self) -> bool:
         """Whether there are files of an index. They are written only after a manifest."""
@@ -352,6 +373,7 @@ class Folder:
                 (entry.images, "img"),
                 (entry.tombstones, "del"),
                 (entry.pq_codes, "sig"),
+                (entry.postings, "lex"),
             )
             if number is not None
         }

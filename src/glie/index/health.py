@@ -1,7 +1,8 @@
 """Check an index file by file, and repair it.
 
 Codes and records of a page are only in its segment, so a damaged segment loses pages. A damaged
-image file loses images, and damaged tombstones bring deleted pages back. Candidate files are made
+image file loses images, a damaged file of postings the words of its pages, and damaged tombstones
+bring deleted pages back. Candidate files are made
 from the codes, and a repair makes them again. The manifest has a copy.
 """
 
@@ -40,15 +41,17 @@ from glie.index.side_files import Images
 from glie.index.snapshot import (
     OPEN_ATTEMPTS,
     open_images,
+    open_postings,
     open_segment,
     read_deleted,
 )
 from glie.index.writer import PAGES_PER_STEP, SegmentWriter
+from glie.lexical.postings import Postings, Selected
 from glie.storage import make_durably, sync
 
 Mask = npt.NDArray[np.bool_]
 
-Loss = Literal["pages", "pictures", "deletions", "codec", "nothing"]
+Loss = Literal["pages", "pictures", "words", "deletions", "codec", "nothing"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,6 +106,7 @@ class _Part:
     segment: Segment | None
     keep: Mask  # the pages that are undamaged and not deleted
     images: Images | None
+    postings: Postings | None
     damage: list[Damage]
 
     def rows(self) -> Iterator[npt.NDArray[np.int64]]:
@@ -177,7 +181,8 @@ def _mended(folder: Folder, found: _Findings) -> Manifest:
             for rows in part.rows():
                 records = list(itertools.islice(kept, len(rows)))
                 pictures = [_picture(part.images, row) for row in rows.tolist()]
-                writer.add(part.segment.codes.take(rows), records, pictures)
+                words = None if part.postings is None else Selected(part.postings, rows)
+                writer.add(part.segment.codes.take(rows), records, pictures, words)
         writer.flush()
         entries += writer.entries[written:]
     candidates, entries = write_candidates(
@@ -209,7 +214,8 @@ def _set_aside(folder: Folder, found: _Findings) -> tuple[str, ...]:
         names += [f"{SEGMENTS}/{name}" for name in folder.strays(found.manifest)]
     for part in found.parts:
         if any(fault.loss == "pages" for fault in part.damage):
-            beside = ((part.entry.images, "img"), (part.entry.tombstones, "del"))
+            entry = part.entry
+            beside = ((entry.images, "img"), (entry.tombstones, "del"), (entry.postings, "lex"))
             paths = [folder.file(number, kind) for number, kind in beside if number is not None]
             names += [f"{SEGMENTS}/{path.name}" for path in paths]
     kept = []
@@ -314,7 +320,7 @@ def _part(folder: Folder, manifest: Manifest, entry: SegmentEntry, seen: set[str
     except (CorruptIndexError, FileNotFoundError) as error:
         live = entry.pages - entry.deleted
         damage = [Damage(name, _fault(error), "pages", unnamed=live)]
-        return _Part(entry, None, np.zeros(0, bool), None, damage)
+        return _Part(entry, None, np.zeros(0, bool), None, None, damage)
     damage = []
     ids = [None if line is None else str(json.loads(line)[0]) for line in segment.whole_lines()]
     whole = np.array([page_id is not None for page_id in ids])
@@ -353,7 +359,8 @@ def _part(folder: Folder, manifest: Manifest, entry: SegmentEntry, seen: set[str
     if twice:
         damage.append(Damage(name, "a later page has the same id", "nothing", tuple(twice)))
     images = _checked_images(folder, entry, ids, keep, damage)
-    return _Part(entry, segment, keep, images, damage)
+    postings = _checked_postings(folder, entry, ids, keep, damage)
+    return _Part(entry, segment, keep, images, postings, damage)
 
 
 def _segment_fault(segment: Segment) -> tuple[str | None, bool]:
@@ -392,6 +399,26 @@ def _checked_images(
         file = f"{SEGMENTS}/{folder.file(entry.images, 'img').name}"
         damage.append(Damage(file, what, "pictures", affected))
     return images
+
+
+def _checked_postings(
+    folder: Folder, entry: SegmentEntry, ids: list[str | None], keep: Mask, damage: list[Damage]
+) -> Postings | None:
+    """Check the postings of a segment; what is wrong is added to `damage`."""
+    if entry.postings is None:
+        return None
+    path = folder.file(entry.postings, "lex")
+    try:
+        _read_through(path)
+        file = open_postings(folder, entry)
+        assert file is not None
+        return file.all_postings()
+    except (CorruptIndexError, FileNotFoundError) as error:
+        affected = tuple(
+            page_id for page_id, kept in zip(ids, keep, strict=True) if kept and page_id
+        )
+        damage.append(Damage(f"{SEGMENTS}/{path.name}", _fault(error), "words", affected))
+        return None
 
 
 def _checked_ivf_pq(

@@ -23,20 +23,23 @@ from glie.identity import EncoderId, Identified
 from glie.index import health
 from glie.index.adding import Batch, adapt, add_batches, batches_of
 from glie.index.commit import next_manifest
-from glie.index.folder import Folder, Manifest
+from glie.index.folder import Folder, Manifest, TextEntry
 from glie.index.format import damaged
 from glie.index.health import Health, Repair
 from glie.index.info import IndexInfo, index_info
 from glie.index.shrinking import smaller_codec, write_shrunk
 from glie.index.snapshot import Snapshot
+from glie.index.words import Mask, analyzer_of, language_named, language_of
 from glie.index.writer import (
     PAGES_PER_STEP,
     SegmentWriter,
     merge_tail,
 )
+from glie.lexical.query import Query, parse
 from glie.pages import Pages
 from glie.progress import OnProgress, ignore
-from glie.search.options import SearchOptions, checked_queries
+from glie.search.hybrid import WordScores, hybrid, lexical
+from glie.search.options import LATE, LEXICAL, SearchOptions, checked_queries
 from glie.search.results import Hits, hits_of
 from glie.search.two_stage import two_stage
 
@@ -72,13 +75,19 @@ class Index:
         codec: Codec | None = None,
         *,
         encoder: Identified | Mapping[str, Any] | str | None = None,
+        language: str | None = None,
     ) -> Index:
         """Make an empty index, with its own copy of the codec. `encoder` is what makes the
         vectors: an encoder, its name, or its name and revision. Indexing and searching then
-        check it. A codec that was fitted for another encoder is refused."""
+        check it. A codec that was fitted for another encoder is refused.
+
+        `language` is that of the texts given to `add`, whose words are stemmed: a name or a code
+        such as "de", or "none". By default it is English for glie's English encoders, and none for
+        others."""
         if codec is not None and not isinstance(codec, Codec):
             raise InputError(f"codec: expected a glie.Codec, found {codec!r}")
-        Folder(path).make(codec or Codec(), EncoderId.of(encoder))
+        text = None if language is None else TextEntry(language_named(language))
+        Folder(path).make(codec or Codec(), EncoderId.of(encoder), text)
         return cls(path)
 
     @classmethod
@@ -99,6 +108,24 @@ class Index:
     def dim(self) -> int | None:
         """D of the stored vectors; None if the index has never held a page."""
         return self._state.manifest.dim
+
+    @property
+    def has_text(self) -> bool:
+        """Whether words can be searched: a page was added with its text."""
+        return self._state.words is not None
+
+    @property
+    def language(self) -> str | None:
+        """The language whose stems the words of texts are reduced to; None: they are not."""
+        return self._text.language
+
+    @property
+    def _text(self) -> TextEntry:
+        return self._state.manifest.text or TextEntry(language_of(self.encoder))
+
+    def parse(self, question: str) -> Query:
+        """What a person has typed: words, phrases in quotes, and what is excluded (-word)."""
+        return parse(question, analyzer_of(self.language))
 
     @property
     def generation(self) -> int:
@@ -198,15 +225,18 @@ class Index:
         metadata: Sequence[Mapping[str, Any]] | None = None,
         *,
         images: Sequence[bytes | None] | None = None,
+        texts: Sequence[str | None] | None = None,
         replacing: Iterable[str] = (),
     ) -> None:
         """Compress and store pages: all of them, or none if anything is wrong.
 
-        `metadata` is one JSON object per page, `images` one encoded image or None per page. Pages
-        with the ids in `replacing` are deleted in the same commit. For more pages than fit in
-        memory, pass an iterable of `Batch(pages, metadata, images)` as `pages`.
+        `metadata` is one JSON object per page, `images` one encoded image or None per page, `texts`
+        the text of each page or None: its words can then be searched too. Of a text only postings
+        are stored, which count in a budget. Pages with the ids in `replacing` are deleted in the
+        same commit. For more pages than fit in memory, pass an iterable of
+        `Batch(pages, metadata, images, texts)` as `pages`.
         """
-        batches = batches_of(pages, metadata, images)
+        batches = batches_of(pages, metadata, images, texts)
         with self._change() as state:
             leaving = set(distinct_ids(replacing))
             gone = {state.position(page_id) for page_id in leaving}
@@ -215,10 +245,11 @@ class Index:
             arriving = len(pages) if isinstance(pages, Pages) else PAGES_PER_STEP
             kept = merge_tail(state, writer, gone, arriving)
             codec = self.codec
+            analyzer = analyzer_of(self.language)
             if codec.adapts and state.manifest.dim is None:
-                codec, batches = adapt(codec, pages, batches)
+                codec, batches = adapt(codec, pages, batches, analyzer)
             dim = state.manifest.dim
-            arrived, dim = add_batches(batches, codec, writer, taken, leaving, dim)
+            arrived, dim = add_batches(batches, codec, writer, taken, leaving, dim, analyzer)
             if arrived or gone:
                 self._commit(state, writer, kept, gone, dim, codec)
                 taken -= leaving
@@ -232,6 +263,11 @@ class Index:
             raise InputError(
                 f"{other.path}: made with another codec or encoder than {self.path}; indexes that "
                 "are merged share both"
+            )
+        if self.has_text and other.has_text and self.language != other.language:
+            raise InputError(
+                f"{other.path}: its texts are in {other.language or 'no language'}, those of "
+                f"{self.path} in {self.language or 'none'}; indexes that are merged share it"
             )
         with self._change() as state:
             theirs = other._state
@@ -252,7 +288,8 @@ class Index:
                 writer.copy(theirs, number)
             writer.flush()
             if len(other) or gone:
-                self._commit(state, writer, kept, gone, dim or other.dim)
+                text = self._text if self.has_text else other._text
+                self._commit(state, writer, kept, gone, dim or other.dim, text=text)
                 self._ids = (taken - leaving) | set(other.ids)
 
     def delete(self, ids: Iterable[str]) -> int:
@@ -298,7 +335,7 @@ class Index:
             with made._change() as empty:
                 writer = SegmentWriter(made._folder, empty.manifest.next_number)
                 write_shrunk(state, writer, self.codec, codec, progress)
-                made._commit(empty, writer, [], set(), state.manifest.dim)
+                made._commit(empty, writer, [], set(), state.manifest.dim, text=self._text)
         except BaseException:
             shutil.rmtree(made.path, ignore_errors=True)
             raise
@@ -314,6 +351,8 @@ class Index:
         where: Mapping[str, Any] | Filter | None = None,
         normalize: bool = False,
         exact: bool | None = None,
+        text: Sequence[str] | None = None,
+        mode: str | None = None,
     ) -> list[Hits]:
         """The `top` best pages for each query: ranked by MaxSim over the stored codes, the first
         `shortlist` reranked by MaxSim over their reconstructed vectors (0: codes alone).
@@ -326,16 +365,55 @@ class Index:
         restricts the search to these pages, `where` to pages whose metadata matches: a value, a
         list of values, or more (`glie.filters`). `normalize` accepts vectors that are not
         normalised.
+
+        `text` has the words of each query, which are searched too (`mode="hybrid"`) if the pages
+        were added with their texts. "In quotes" asks for pages with these words, and -word for
+        pages without one. `mode="late"` searches vectors alone, `mode="lexical"` words alone;
+        `queries` may then be None.
         """
-        options = SearchOptions(top, shortlist, ids, where, normalize, exact)
+        options = SearchOptions(top, shortlist, ids, where, normalize, exact, text, mode)
         state = self._state
+        questions = self._questions(state, options)
+        if questions is not None and options.mode == LEXICAL:
+            return hits_of(lexical([words for _, words in questions], options.top), state.record)
         weighted = self.encoder is not None and self.encoder.weighted
         checked = checked_queries(
             queries, state.manifest.dim, self.path, normalize=normalize, weighted=weighted
         )
         shortlist = self.codec.shortlist if options.shortlist is None else options.shortlist
-        ranking = two_stage(state.select(options, self.codec), checked, options.top, shortlist)
-        return hits_of(ranking, state.record)
+        selection = state.select(options, self.codec)
+        if questions is None:
+            return hits_of(two_stage(selection, checked, options.top, shortlist), state.record)
+        if len(questions) != len(checked):
+            raise InputError(f"text: found {len(questions)} for {len(checked)} queries")
+        hits = []
+        for q, (allowed, words) in enumerate(questions):
+            mine = selection if allowed is None else selection._replace(allowed=allowed)
+            ranking = hybrid(mine, checked.slice(q, q + 1), [words], options.top, shortlist)
+            hits += hits_of(ranking, state.record)
+        return hits
+
+    def _questions(
+        self, state: Snapshot, options: SearchOptions
+    ) -> list[tuple[Mask | None, WordScores]] | None:
+        """For each text, the positions that may be found (None: all) and the scores of its words;
+        None if words are not searched."""
+        words = state.words
+        if options.mode == LATE or (options.mode is None and None in (words, options.text)):
+            return None
+        if options.text is None:
+            raise InputError(f"mode {options.mode!r}: expected text, the words of each query")
+        if words is None:
+            raise InputError(
+                f"{self.path}: no page has text, so words cannot be searched; search with "
+                "mode 'late', or index the documents again"
+            )
+        within, found = state.allowed(options.ids, options.filter), []
+        for question in options.text:
+            query = self.parse(question)
+            allowed = words.allowed(query, within)
+            found.append((allowed, words.scores(query, allowed)))
+        return found
 
     def verify(self) -> Health:
         """Read and check every byte; raises CorruptIndexError if something is damaged.
@@ -388,11 +466,14 @@ class Index:
         gone: set[int],
         dim: int | None,
         codec: Codec | None = None,
+        *,
+        text: TextEntry | None = None,
     ) -> None:
         """Commit a state of the segments `kept` without the pages at the positions `gone`, and of
-        those that `writer` wrote. `codec` is the one that has adapted to the first pages."""
-        adapted = None if codec is self.codec else codec
-        manifest = next_manifest(self._folder, state, writer, kept, gone, dim, adapted)
+        those that `writer` wrote. `codec` is the one that has adapted to the first pages. `text`:
+        how the words of `writer` were made, if not in the way of this index."""
+        adapted, text = None if codec is self.codec else codec, text or self._text
+        manifest = next_manifest(self._folder, state, writer, kept, gone, dim, adapted, text)
         self._ids = None
         try:
             self._folder.commit(manifest)

@@ -35,6 +35,9 @@ class IndexInfo:
     uncompressed_bytes: int  # of these vectors at 2 bytes a number
     candidate_bytes: int  # of `bytes`, candidate files; 0: every search scans all pages
     document_bytes: int  # of `bytes`, uploaded documents
+    text_bytes: int = 0  # of `bytes`, postings of the pages' words
+    pages_with_text: int = 0
+    language: str | None = None  # whose stems these are
 
     words = renamed("words", "codewords")
     finder_bytes = renamed("finder_bytes", "candidate_bytes")
@@ -79,4 +82,7 @@ def index_info(folder: Folder, state: Snapshot, codec: Codec) -> IndexInfo:
         uncompressed_bytes=vectors * 2 * (manifest.dim or 0),
         candidate_bytes=state.candidates.bytes,
         document_bytes=folder.documents_size(),
+        text_bytes=sum(postings.bytes for postings in state.postings if postings),
+        pages_with_text=0 if state.words is None else state.words.pages,
+        language=None if manifest.text is None else manifest.text.language,
     )

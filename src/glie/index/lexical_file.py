@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from glie.errors import CorruptIndexError
 from glie.index.format import VERSION, damaged, map_file, padded, read_header
 from glie.kernels.postings import FINGERPRINT, TERMS_PER_BLOCK, Packed, find, pack, unpack
 from glie.lexical.postings import Postings, fingerprint
@@ -19,18 +19,8 @@ LEXICAL_MAGIC = b"GLIELEX\0"
 LEXICAL_HEADER = struct.Struct("<8sIIQQQQQ3Q40xQ")
 
 
-def lexical_bytes(pages: Sequence[Mapping[str, int]], segment: int) -> bytes:
-    """A file of postings, for the segment with this checksum. Each page is given as how often each
-    term occurs on it."""
-    return _bytes(Postings.of(pages), segment)
-
-
-def merged_bytes(parts: Sequence[tuple[LexicalFile, npt.NDArray[np.int64]]], segment: int) -> bytes:
-    """A file of postings of some rows of other files, end to end."""
-    return _bytes(Postings.merged([(file.all_postings(), rows) for file, rows in parts]), segment)
-
-
-def _bytes(postings: Postings, segment: int) -> bytes:
+def postings_bytes(postings: Postings, segment: int) -> bytes:
+    """A file of postings, for the segment with this checksum."""
     pages, terms = len(postings.lengths), len(postings.lists.fingerprints)
     packed = pack(postings.lists, pages)
     directory = np.zeros((len(packed.starts), 2), "<u8")
@@ -127,3 +117,29 @@ class LexicalFile:
             what = ("directory", "posting lists", "page lengths")[number]
             raise damaged(self.path, f"its {what} do not match their checksum")
         return section
+
+
+class LostPostings:
+    """Stands for a damaged file of postings: a search for words raises, opening does not."""
+
+    def __init__(self, fault: CorruptIndexError) -> None:
+        self._fault = fault
+        self.bytes = 0
+
+    @property
+    def lengths(self) -> npt.NDArray[np.uint16]:
+        raise self._fault
+
+    def postings(self, term: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+        raise self._fault
+
+    def all_postings(self) -> Postings:
+        raise self._fault
+
+
+def open_lexical(path: Path, pages: int, segment: int) -> LexicalFile:
+    """Open the postings of a segment; refuse those of another."""
+    file = LexicalFile(path)
+    if (file.pages, file.segment) != (pages, segment):
+        raise damaged(path, "it belongs to another segment")
+    return file

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from glie.codec.codec import Codec
 from glie.codec.shrink import shrunk, smaller
 from glie.errors import InputError
@@ -18,13 +20,14 @@ def smaller_codec(codec: Codec, info: IndexInfo, bytes_per_page: int, place: obj
     """The codec for the pages of an index in fewer bytes."""
     if info.dim is None or not info.pages:
         raise InputError(f"{place}: it holds no page; make a new index with that budget")
-    now = (info.lean_bytes - info.candidate_bytes) / (info.pages + info.deleted)
+    stored = info.pages + info.deleted
+    now = (info.lean_bytes - info.candidate_bytes) / stored
     if isinstance(bytes_per_page, int) and bytes_per_page >= now:
         raise InputError(
             f"bytes_per_page: found {bytes_per_page}, but a page of {place} takes {now:,.0f}; "
             "expected fewer"
         )
-    return smaller(codec, bytes_per_page, info.dim)
+    return smaller(codec, bytes_per_page, info.dim, text_bytes=math.ceil(info.text_bytes / stored))
 
 
 def write_shrunk(

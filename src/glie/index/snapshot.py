@@ -19,8 +19,10 @@ from glie.filters import Filter
 from glie.index.candidate_files import CandidateFiles
 from glie.index.folder import Folder, Manifest, SegmentEntry
 from glie.index.format import damaged
+from glie.index.lexical_file import LexicalFile, LostPostings, open_lexical
 from glie.index.segment import Segment, StoredCodes
 from glie.index.side_files import Images, LostImages, read_tombstones
+from glie.index.words import AnyPostings, Words
 from glie.kernels.quantize import BFLOAT16
 from glie.pages import Queries
 from glie.search.options import SearchOptions
@@ -47,6 +49,7 @@ class Snapshot:
             for entry in manifest.segments
         ]
         self.images = [self._opened_images(folder, entry) for entry in manifest.segments]
+        self.postings = [self._opened_postings(folder, entry) for entry in manifest.segments]
         self.deleted = [read_deleted(folder, entry) for entry in manifest.segments]
         checked = None if before is None else before.candidates
         self.candidates: CandidateFiles = CandidateFiles(folder, manifest, self.segments, checked)
@@ -58,12 +61,24 @@ class Snapshot:
         """The images of a segment. Damage is no error here: a search does not need images."""
         try:
             return open_images(folder, entry)
-        except FileNotFoundError as error:
-            if Manifest.read(folder.path) != self.manifest:  # a writer has replaced the file
-                raise
-            return LostImages(damaged(Path(error.filename), "the file is missing"))
-        except CorruptIndexError as error:
-            return LostImages(error)
+        except (FileNotFoundError, CorruptIndexError) as error:
+            return LostImages(self._damage(folder, error))
+
+    def _opened_postings(self, folder: Folder, entry: SegmentEntry) -> AnyPostings | None:
+        """The postings of a segment. Damage is no error until words are searched."""
+        try:
+            return open_postings(folder, entry)
+        except (FileNotFoundError, CorruptIndexError) as error:
+            return LostPostings(self._damage(folder, error))
+
+    def _damage(self, folder: Folder, error: Exception) -> CorruptIndexError:
+        """What is wrong with a file that cannot be opened, unless a writer has replaced it."""
+        if isinstance(error, CorruptIndexError):
+            return error
+        assert isinstance(error, FileNotFoundError)
+        if Manifest.read(folder.path) != self.manifest:
+            raise error
+        return damaged(Path(error.filename), "the file is missing")
 
     @classmethod
     def latest(cls, folder: Folder, before: Snapshot | None = None) -> Snapshot:
@@ -127,6 +142,13 @@ class Snapshot:
         if not any(entry.deleted for entry in self.manifest.segments):
             return None
         return np.asarray(~np.concatenate(self.deleted))
+
+    @functools.cached_property
+    def words(self) -> Words | None:
+        """What is known of the text of the pages; None: nothing."""
+        if self.manifest.text is None or all(file is None for file in self.postings):
+            return None
+        return Words(self.manifest.text.language, self.postings, self.bounds, self._alive)
 
     def select(self, options: SearchOptions, codec: Codec) -> Selection:
         """The pages that a search with these options may find."""
@@ -236,6 +258,13 @@ def open_images(folder: Folder, entry: SegmentEntry) -> Images | None:
     if images.pages != entry.pages:
         raise damaged(images.path, f"it has {images.pages} pages, expected {entry.pages}")
     return images
+
+
+def open_postings(folder: Folder, entry: SegmentEntry) -> LexicalFile | None:
+    """Open the postings of a segment, if it has any."""
+    if entry.postings is None:
+        return None
+    return open_lexical(folder.file(entry.postings, "lex"), entry.pages, entry.checksum)
 
 
 def read_deleted(folder: Folder, entry: SegmentEntry) -> Mask:

@@ -10,12 +10,15 @@ import numpy as np
 from glie.errors import InputError
 from glie.index.folder import Folder, SegmentEntry
 from glie.index.format import MAX_RECORD_BYTES
+from glie.index.lexical_file import postings_bytes
 from glie.index.segment import StoredCodes, record_line, segment_bytes, segment_checksum
 from glie.index.side_files import images_bytes
 from glie.index.snapshot import Snapshot
+from glie.lexical.postings import Postings, Selected
 
 SEGMENT_BYTES = 64 << 20  # a segment is written at this size; until then it is in memory
 PAGES_PER_STEP = 512  # compressed or copied in one step
+BYTES_A_POSTING = 8  # in memory, until a segment is written
 MAX_NESTING = 64  # levels of metadata
 
 
@@ -29,17 +32,25 @@ class SegmentWriter:
         self._codes: list[StoredCodes] = []
         self._records: list[bytes] = []
         self._images: list[bytes | None] = []
+        self._words: list[Selected] = []
         self._bytes = 0
 
     def add(
-        self, codes: StoredCodes, records: Sequence[bytes], images: Sequence[bytes | None]
+        self,
+        codes: StoredCodes,
+        records: Sequence[bytes],
+        images: Sequence[bytes | None],
+        words: Selected | None = None,
     ) -> None:
-        """Add pages; write a segment if there are enough."""
+        """Add pages; write a segment if there are enough. `words`: their postings."""
         self._codes.append(codes)
         self._records.extend(records)
         self._images.extend(images)
+        words = words or Selected.all(Postings.of([{}] * len(records)))
+        self._words.append(words)
         self._bytes += codes.bytes + sum(map(len, records))
         self._bytes += sum(len(image or b"") for image in images)
+        self._bytes += BYTES_A_POSTING * words.size
         if self._bytes >= SEGMENT_BYTES:
             self.flush()
 
@@ -53,14 +64,20 @@ class SegmentWriter:
         has_images, mark = any(self._images), segment_checksum(data)
         if has_images:
             self.folder.write(number, "img", images_bytes(self._images, mark))
+        words = Postings.merged(self._words)
+        has_words = bool(words.lengths.any())
+        if has_words:
+            self.folder.write(number, "lex", postings_bytes(words, mark))
         entry = SegmentEntry(
             number,
             pages=len(self._records),
             checksum=mark,
             images=number if has_images else None,
+            postings=number if has_words else None,
         )
         self.entries.append(entry)
-        self._codes, self._records, self._images, self._bytes = [], [], [], 0
+        self._codes, self._records, self._images, self._words = [], [], [], []
+        self._bytes = 0
 
     def copy(
         self,
@@ -74,6 +91,8 @@ class SegmentWriter:
         """Add the live pages of a stored segment, except those at the positions `gone`. `change`
         may replace their codes. Pages go in steps of `step`."""
         segment, images = state.segments[number], state.images[number]
+        stored = state.postings[number]
+        postings = None if stored is None else stored.all_postings()
         first = int(state.bounds[number])
         rows = [row for row in state.live(number).tolist() if first + row not in gone]
         for at in range(0, len(rows), step):
@@ -82,6 +101,7 @@ class SegmentWriter:
                 change(segment.codes.take(np.array(part))),
                 [segment.line(row) for row in part],
                 [images.image(row) if images else None for row in part],
+                None if postings is None else Selected(postings, np.array(part)),
             )
 
     def take_number(self) -> int:
@@ -95,8 +115,8 @@ def merge_tail(state: Snapshot, writer: SegmentWriter, gone: set[int], arriving:
     files. A segment is merged if it is no larger than what it joins. Returns those that stay."""
     kept, joined = len(state.segments), arriving
     sizes = [s.bytes for s in state.segments]
-    for number, images in enumerate(state.images):
-        sizes[number] += images.bytes if images else 0
+    for number, (images, words) in enumerate(zip(state.images, state.postings, strict=True)):
+        sizes[number] += (images.bytes if images else 0) + (words.bytes if words else 0)
     page_bytes = max((b // s.pages for b, s in zip(sizes, state.segments, strict=True)), default=0)
     while kept and joined * page_bytes < SEGMENT_BYTES // 2:
         entry = state.manifest.segments[kept - 1]
@@ -139,6 +159,15 @@ def checked_images(
         if image is not None and not isinstance(image, bytes):
             raise InputError(f"image of page {page_id!r}: expected bytes or None")
     return blobs
+
+
+def checked_texts(ids: Sequence[str], texts: Sequence[str | None] | None) -> list[str | None]:
+    """One text or None for each page."""
+    found: list[str | None] = _one_each("texts", ids, texts, None)
+    for page_id, text in zip(ids, found, strict=True):
+        if text is not None and not isinstance(text, str):
+            raise InputError(f"text of page {page_id!r}: expected a string or None")
+    return found
 
 
 def _one_each(what: str, ids: Sequence[str], given: Any, default: Any) -> list[Any]:

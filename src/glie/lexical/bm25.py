@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,13 @@ class PostingsFile(Protocol):
     def postings(self, term: str) -> tuple[Ints, Bytes]: ...
 
 
+class Scores(NamedTuple):
+    """BM25 of the pages of each file."""
+
+    pages: list[Floats]
+    most: float  # what a page full of the terms would score
+
+
 def bm25(
     files: Sequence[PostingsFile],
     live: Sequence[npt.NDArray[np.bool_] | None],
@@ -35,7 +42,7 @@ def bm25(
     *,
     k1: float = K1,
     b: float = B,
-) -> list[Floats]:
+) -> Scores:
     """The score of every page of every file; 0 for pages with none of the terms.
 
     `terms` says how much each term counts. Only live pages score and count in the statistics; None
@@ -50,14 +57,15 @@ def bm25(
     pages = sum(map(len, lengths))
     mean = sum(int(some.sum(dtype=np.int64)) for some in lengths) / max(pages, 1)
     penalties = [_penalties(file.lengths, max(mean, 1), k1, b) for file in files]
-    scores = [np.zeros(len(file.lengths), np.float32) for file in files]
+    scores, most = [np.zeros(len(file.lengths), np.float32) for file in files], 0.0
     for term, times in terms.items():
         found = [_live(*file.postings(term), mask) for file, mask in zip(files, live, strict=True)]
         having = sum(len(rows) for rows, _ in found)
         weight = times * math.log1p((pages - having + 0.5) / (having + 0.5))
+        most += weight
         for (rows, frequencies), penalty, score in zip(found, penalties, scores, strict=True):
             add_bm25(rows, frequencies, weight, penalty, score)
-    return scores
+    return Scores(scores, most)
 
 
 def _penalties(lengths: npt.NDArray[np.uint16], mean: float, k1: float, b: float) -> Floats:

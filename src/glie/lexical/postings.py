@@ -9,7 +9,7 @@ V = 100,000. Two terms with one fingerprint are one term.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import chain
+from itertools import chain, groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -52,10 +52,10 @@ class Postings(NamedTuple):
         )
 
     @classmethod
-    def merged(cls, parts: Sequence[tuple[Postings, Ints]]) -> Postings:
+    def merged(cls, parts: Sequence[Selected]) -> Postings:
         """The postings of some rows of each part, end to end."""
         fingerprints, rows, frequencies, lengths, before = [], [], [], [], 0
-        for part, kept in parts:
+        for part, kept in _coalesced(parts):
             place = np.full(len(part.lengths), -1)
             place[kept] = before + np.arange(len(kept))
             stays = place[part.lists.rows] >= 0
@@ -66,6 +66,32 @@ class Postings(NamedTuple):
             before += len(kept)
         lists = _lists(*map(_joined, (fingerprints, rows, frequencies)))
         return cls(lists, _joined(lengths).astype(np.uint16))
+
+
+class Selected(NamedTuple):
+    """Some rows of postings."""
+
+    postings: Postings
+    rows: Ints
+
+    @classmethod
+    def all(cls, postings: Postings) -> Selected:
+        return cls(postings, np.arange(len(postings.lengths)))
+
+    @property
+    def size(self) -> int:
+        """About how many postings these are."""
+        lengths = self.postings.lengths
+        return len(self.postings.lists.rows) * len(self.rows) // max(len(lengths), 1)
+
+
+def _coalesced(parts: Sequence[Selected]) -> list[Selected]:
+    """Parts of the same postings, one after the other, as one."""
+    found: list[Selected] = []
+    for _, same in groupby(parts, key=lambda part: id(part.postings)):
+        some = list(same)
+        found.append(Selected(some[0].postings, np.concatenate([part.rows for part in some])))
+    return found
 
 
 def _joined(arrays: Sequence[npt.NDArray[np.generic]]) -> npt.NDArray[np.int64]:

@@ -39,6 +39,12 @@ class Phrase:
     ]  # a page with the phrase has all of them; not every page with them has it
     words: tuple[str, ...]
 
+    @property
+    def inexact(self) -> bool:
+        """Whether a page with all its terms may lack the phrase: their order is not stored, and
+        stems are shared."""
+        return self.terms != self.words or len(self.words) > 1
+
     def in_text(self, text: str) -> bool:
         """Whether the words follow each other in a text, whatever is between them."""
         return f" {' '.join(self.words)} " in f" {' '.join(exact_words(text))} "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 
 import numpy as np
@@ -12,6 +12,8 @@ import numpy as np
 from glie.errors import InputError, VectorError
 from glie.filters import And, Filter, distinct_ids, from_json
 from glie.pages import Queries
+
+MODES = (HYBRID, LATE, LEXICAL) = ("hybrid", "late", "lexical")
 
 
 class SearchKeywords(TypedDict, total=False):
@@ -34,6 +36,8 @@ class SearchOptions:
     where: Mapping[str, Any] | Filter | None = None
     normalize: bool = False
     exact: bool | None = None  # None: by the number of pages
+    text: Sequence[str] | None = None  # the words of each query
+    mode: str | None = None  # one of search.hybrid's; None: hybrid if there is text, else late
 
     def __post_init__(self) -> None:
         check_number("top", self.top, 1)
@@ -43,6 +47,12 @@ class SearchOptions:
             object.__setattr__(self, "shortlist", int(self.shortlist))
         if self.exact not in (None, True, False):
             raise InputError(f"exact: expected None, True or False, found {self.exact!r}")
+        if self.mode not in (None, *MODES):
+            raise InputError(
+                f"mode: expected {', '.join(MODES[:-1])} or {MODES[-1]}, found {self.mode!r}"
+            )
+        if isinstance(self.text, str) or not all(isinstance(one, str) for one in self.text or ()):
+            raise InputError("text: expected a list with the words of each query")
         _ = self.filter
         if self.ids is not None:
             object.__setattr__(self, "ids", distinct_ids(self.ids))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,18 +33,45 @@ class Hit(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Hits:
-    """The best pages for one query, best first: three columns, or a sequence of `Hit`s."""
+    """The best pages for one query, best first: three columns, or a sequence of `Hit`s.
+
+    If words were searched too, a score is the sum of what `meaning` and `words` added to it.
+    """
 
     ids: list[str]
     scores: list[float]
     metadata: list[dict[str, Any]]
     cost: Cost
+    meaning: list[float] | None = None
+    words: list[float] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
 
+    @property
+    def parts(self) -> dict[str, list[float]]:
+        """What has added to the scores, by name; empty if meaning alone has."""
+        named = {"meaning": self.meaning, "words": self.words}
+        return {name: part for name, part in named.items() if part is not None}
+
+    def take(self, rows: Sequence[int]) -> Hits:
+        """Some of the hits, by row."""
+        columns: dict[str, Any] = {
+            name: None if column is None else [column[row] for row in rows]
+            for name, column in vars(self).items()
+            if name != "cost"
+        }
+        return dataclasses.replace(self, **columns)
+
     def __iter__(self) -> Iterator[Hit]:
         return map(Hit, self.ids, self.scores, self.metadata)
+
+
+class Parts(NamedTuple):
+    """What meaning and words have added to the scores of some pages."""
+
+    meaning: npt.NDArray[np.float32]
+    words: npt.NDArray[np.float32]
 
 
 class Ranking(NamedTuple):
@@ -53,13 +80,19 @@ class Ranking(NamedTuple):
     positions: list[npt.NDArray[np.int64]]
     scores: list[npt.NDArray[np.float32]]
     cost: Cost
+    parts: list[Parts] | None = None  # of the scores, if words were searched too
 
 
 def hits_of(ranking: Ranking, record: Callable[[int], tuple[str, dict[str, Any]]]) -> list[Hits]:
     """The hits of a ranking; `record` returns id and metadata of the page at a position."""
     results = []
-    for positions, scores in zip(ranking.positions, ranking.scores, strict=True):
+    for q, (positions, scores) in enumerate(zip(ranking.positions, ranking.scores, strict=True)):
         found = [record(int(position)) for position in positions]
         ids, metadata = [page_id for page_id, _ in found], [entry for _, entry in found]
-        results.append(Hits(ids, scores.astype(float).tolist(), metadata, ranking.cost))
+        parts = [] if ranking.parts is None else [_listed(part) for part in ranking.parts[q]]
+        results.append(Hits(ids, _listed(scores), metadata, ranking.cost, *parts))
     return results
+
+
+def _listed(scores: npt.NDArray[np.float32]) -> list[float]:
+    return [float(score) for score in scores]

@@ -42,6 +42,12 @@ class SearchRequest(Model):
     shortlist: int | None = Field(
         None, ge=0, le=10_000, description="Pages to regenerate; 0: none.", examples=[None]
     )
+    mode: Literal["hybrid", "late", "lexical"] | None = Field(
+        None,
+        description="Words and meaning together (`hybrid`), meaning alone, or words alone. By "
+        'default hybrid, if the index has the words of its pages: then "quotes" ask for an exact '
+        "word or phrase, and -word excludes.",
+    )
     exact: bool | None = Field(
         None, description="Score every page, or only candidates; null: by the index's size."
     )
@@ -54,6 +60,10 @@ class Hit(Model):
     rank: int
     id: str = Field(examples=[PAGE_ID])
     score: float
+    meaning: float | None = Field(
+        None, description="What meaning added to the score, if words were searched too."
+    )
+    words: float | None = Field(None, description="What the question's words added to it.")
     document: str | None
     page: int | None
     snippet: str = Field(

@@ -13,6 +13,7 @@ from glie.documents.snippet import best_snippet, matches
 from glie.errors import InputError, VectorError
 from glie.filters import all_of, from_json
 from glie.retriever import filter_from_outside
+from glie.search.options import LATE
 from glie.search.results import Hit
 from glie.server import schemas
 from glie.server.library import Library
@@ -44,7 +45,7 @@ def add_search(app: FastAPI, library: Library, metrics: Metrics, limits: Limits)
             raise InputError(f"top: found {asked.top}, expected at most {limits.top}")
         began = time.perf_counter()
         check(asked, index)
-        vectors = question(asked) if len(index) else None
+        vectors = question(asked, index) if len(index) else None
         encoded = time.perf_counter()
         where = filter_from_outside(asked.where)
         if asked.documents is not None:
@@ -53,15 +54,23 @@ def add_search(app: FastAPI, library: Library, metrics: Metrics, limits: Limits)
         if vectors is None:
             hits = glie.Hits([], [], [], glie.Cost(0, 0, 0, 0.0))
         else:
+            text = [asked.query] if asked.query and index.has_text else None
             hits = index.search(
-                vectors, asked.top, shortlist=asked.shortlist, where=where, exact=asked.exact
+                vectors,
+                asked.top,
+                shortlist=asked.shortlist,
+                where=where,
+                exact=asked.exact,
+                text=text,
+                mode=asked.mode,
             )[0]
         metrics.searched(hits.cost)
         metrics.encodings.observe(encoded - began)
         return schemas.SearchResponse(
             query=asked.query,
             hits=[
-                shown(index, rank, hit, asked.query or "") for rank, hit in enumerate(hits, start=1)
+                shown(index, rank, hit, asked.query or "", hits)
+                for rank, hit in enumerate(hits, start=1)
             ],
             cost=schemas.Cost(
                 pages_scanned=hits.cost.pages_scanned,
@@ -91,9 +100,14 @@ def add_search(app: FastAPI, library: Library, metrics: Metrics, limits: Limits)
             found = lengths.pop()
             raise InputError(f"vectors: rows of {found} numbers, expected {index.dim}")
 
-    def question(asked: schemas.SearchRequest) -> glie.Queries:
+    def question(asked: schemas.SearchRequest, index: glie.Index) -> glie.Queries:
         if asked.query is not None:
-            return glie.Queries([library.question(asked.query)])
+            words = asked.query
+            if index.has_text and asked.mode != LATE:
+                words = index.parse(words).text
+                if not words:
+                    raise InputError("query: it only excludes words")
+            return glie.Queries([library.question(words)])
         try:
             vectors = np.array(asked.vectors, dtype=np.float64)
             return glie.Queries([vectors], normalize=asked.normalize)
@@ -101,13 +115,14 @@ def add_search(app: FastAPI, library: Library, metrics: Metrics, limits: Limits)
             said = str(error).removeprefix("query '0', ")
             raise VectorError(f"vectors: {said}") from None
 
-    def shown(index: glie.Index, rank: int, hit: Hit, query: str) -> schemas.Hit:
+    def shown(index: glie.Index, rank: int, hit: Hit, query: str, hits: glie.Hits) -> schemas.Hit:
         text, note = text_and_note(library, index, hit.id, ocr=False)
         snippet = best_snippet(text, query)
         return schemas.Hit(
             rank=rank,
             id=hit.id,
             score=hit.score,
+            **{name: part[rank - 1] for name, part in hits.parts.items()},
             document=text_or_none(hit.metadata.get("document")),
             page=integer_or_none(hit.metadata.get("page")),
             snippet=snippet,

@@ -1,0 +1,120 @@
+"""The words of one committed state: BM25 over the pages that are not deleted."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from glie.errors import CorruptIndexError
+from glie.identity import EncoderId
+from glie.index.lexical_file import LexicalFile, LostPostings
+from glie.lexical.bm25 import bm25
+from glie.lexical.query import Phrase, Query
+from glie.lexical.terms import Analyzer
+from glie.search.hybrid import WordScores
+
+Mask = npt.NDArray[np.bool_]
+AnyPostings = LexicalFile | LostPostings
+
+ENGLISH = ("english", "minilm")  # encoders
+
+
+@functools.lru_cache(8)
+def analyzer_of(language: str | None) -> Analyzer:
+    """The analyzer of a language; its cache of words is shared."""
+    return Analyzer(language)
+
+
+def language_of(encoder: EncoderId | None) -> str | None:
+    """The language of texts, if none is named: English for glie's English encoders."""
+    return "english" if encoder is not None and encoder.name in ENGLISH else None
+
+
+def language_named(name: str) -> str | None:
+    """A language by its name or code; "none" is None."""
+    return None if name == "none" else Analyzer(name).language
+
+
+class Words:
+    """The postings of all segments; positions as in the state."""
+
+    def __init__(
+        self,
+        language: str | None,
+        files: Sequence[AnyPostings | None],
+        bounds: npt.NDArray[np.int64],
+        alive: Mask | None,
+    ) -> None:
+        """`alive`: the positions of pages that are not deleted; None: all."""
+        self.language, self._bounds, self._alive = language, bounds, alive
+        self._numbers = [number for number, file in enumerate(files) if file is not None]
+        self._files = [file for file in files if file is not None]
+
+    @property
+    def analyzer(self) -> Analyzer:
+        return analyzer_of(self.language)
+
+    @property
+    def pages(self) -> int:
+        """How many live pages have text; 0 if that cannot be read."""
+        try:
+            return int(np.count_nonzero(self.with_text))
+        except CorruptIndexError:
+            return 0
+
+    def scores(self, query: Query, allowed: Mask | None) -> WordScores:
+        """BM25 of the allowed pages; those without a required phrase, or with an excluded one,
+        have 0. Statistics are of all live pages with text."""
+        found = bm25(self._files, self._live, query.terms)
+        scores = np.zeros(int(self._bounds[-1]), np.float32)
+        for number, part in zip(self._numbers, found.pages, strict=True):
+            scores[self._bounds[number] : self._bounds[number + 1]] = part
+        if allowed is not None:
+            scores[~allowed] = 0
+        return WordScores(scores, found.most, self.with_text)
+
+    def allowed(self, query: Query, allowed: Mask | None) -> Mask | None:
+        """Those of the allowed pages that have each required phrase and no excluded one. Postings
+        have no order: a page has a phrase if it has its words."""
+        for phrase in query.required:
+            having = self._having(phrase)
+            allowed = having if allowed is None else allowed & having
+        for phrase in query.excluded:
+            without = ~self._having(phrase)
+            allowed = without if allowed is None else allowed & without
+        if allowed is not None and self._alive is not None:
+            allowed = allowed & self._alive
+        return allowed
+
+    @functools.cached_property
+    def with_text(self) -> Mask:
+        """The positions of live pages with text."""
+        found = np.zeros(int(self._bounds[-1]), bool)
+        for number, live in zip(self._numbers, self._live, strict=True):
+            found[self._bounds[number] : self._bounds[number + 1]] = live
+        return found
+
+    @functools.cached_property
+    def _live(self) -> list[Mask]:
+        """The live pages with text of each file."""
+        found = []
+        for number, file in zip(self._numbers, self._files, strict=True):
+            live = file.lengths > 0
+            if self._alive is not None:
+                live &= self._alive[self._bounds[number] : self._bounds[number + 1]]
+            found.append(live)
+        return found
+
+    def _having(self, phrase: Phrase) -> Mask:
+        """The positions of pages with all terms of a phrase."""
+        having = np.zeros(int(self._bounds[-1]), bool)
+        for number, file in zip(self._numbers, self._files, strict=True):
+            having[int(self._bounds[number]) + _rows_with_all(file, phrase.terms)] = True
+        return having
+
+
+def _rows_with_all(file: AnyPostings, terms: Iterable[str]) -> npt.NDArray[np.int64]:
+    return functools.reduce(np.intersect1d, (file.postings(term)[0] for term in terms))
