@@ -42,6 +42,20 @@ def assert_holds(file: LexicalFile, pages: Pages) -> None:
         assert frequencies.tolist() == [min(page[term], 255) for page in pages if term in page]
 
 
+def test_the_example_of_the_format(tmp_path: Path) -> None:
+    """The file that docs/format.md describes, built bit by bit."""
+    bits = "1 01 1 1 101011101110011101101010110001 010 1 1 1 011".replace(" ", "")
+    stream = int(bits[::-1], 2).to_bytes(6, "little")
+    directory = struct.pack("<4Q", 0x96AE6E05, 0, 0, len(stream))
+    sections = [part.ljust(64, b"\0") for part in (directory, stream, struct.pack("<2H", 1, 4))]
+    head = b"GLIELEX\0" + struct.pack("<II5Q", 1, 0, 2, 2, 3, len(stream), 5)
+    head = (head + struct.pack("<3Q", *map(checksum, sections))).ljust(120, b"\0")
+    expected = head + struct.pack("<Q", checksum(head)) + b"".join(sections)
+    pages = [Counter(tax=1), Counter(tax=3, net=1)]
+    assert lexical_bytes(pages, 5) == expected
+    assert_holds(written(tmp_path / "x.lex", expected), pages)
+
+
 @pytest.mark.parametrize(
     "pages",
     [

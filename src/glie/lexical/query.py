@@ -31,12 +31,15 @@ SPECIAL = re.compile(
 
 @dataclass(frozen=True)
 class Phrase:
-    """Words that follow each other on a page, exactly as they are but for upper and lower case."""
+    """Words that follow each other on a page, exactly as they are but for upper and lower case.
+
+    A page with the phrase has all its terms; whether a page with them has it, its text says. In
+    scripts without spaces the terms are pairs of characters: there, a phrase of one character, or
+    one with a line break in it on the page, is on pages without its terms.
+    """
 
     text: str
-    terms: tuple[
-        str, ...
-    ]  # a page with the phrase has all of them; not every page with them has it
+    terms: tuple[str, ...]
     words: tuple[str, ...]
 
     @property

@@ -32,15 +32,8 @@ LANGUAGES = {
 # Scripts without spaces between words, by the first word of their characters' names. Korean has
 # spaces, but its particles are part of the word.
 UNSPACED = {
-    "CJK",
-    "IDEOGRAPHIC",
-    "HIRAGANA",
-    "KATAKANA",
-    "HANGUL",
-    "THAI",
-    "LAO",
-    "KHMER",
-    "MYANMAR",
+    *("CJK", "IDEOGRAPHIC", "HIRAGANA", "KATAKANA", "HANGUL"),
+    *("THAI", "LAO", "KHMER", "MYANMAR"),
 }
 JOINERS = "-.,/:_@'&+#"
 DASHES = dict.fromkeys("\N{HYPHEN}\N{EN DASH}\N{MINUS SIGN}", "-")
@@ -101,29 +94,19 @@ class Analyzer:
         return Counter(self.terms(text))
 
     def parts(self, text: str) -> list[str]:
-        """The terms of a text without those of whole compounds: what every text has that contains
-        this one."""
-        kinds = text.translate(_KINDS)
-        found = []
-        for match in WORD.finditer(kinds):
-            start, end = match.span()
-            if kinds[start] == ALONE:
-                found += [term for word in self._pairs(text, kinds, start, end) for term in word[2]]
-            else:
-                found += self._pieces(text[start:end], kinds[start:end])
-        return found
+        """The terms of a text without those of whole compounds, which differ where the text is a
+        part of another: "2018-114" in "3M-2018-114"."""
+        kinds = zip(text, text.translate(_KINDS), strict=True)
+        return self.terms("".join(OTHER if kind in JOINERS else letter for letter, kind in kinds))
 
     def _terms(self, word: str) -> tuple[str, ...]:
-        """The terms of a word with spaces around it."""
+        """The terms of a word or compound: the whole, if it is kept, and the pieces."""
         kinds = word.translate(_KINDS)
-        pieces = self._pieces(word, kinds)
-        return (_whole(word, kinds), *pieces) if _is_kept_whole(kinds) else tuple(pieces)
-
-    def _pieces(self, word: str, kinds: str) -> list[str]:
-        return [
+        pieces = (
             self._stem(normal(word[slice(*piece.span())]), piece[0])
             for piece in PART.finditer(kinds)
-        ]
+        )
+        return (_whole(word, kinds), *pieces) if _is_kept_whole(kinds) else tuple(pieces)
 
     def _stem(self, piece: str, kinds: str) -> str:
         if self._stemmer is None or DIGIT in kinds:
@@ -151,8 +134,9 @@ def exact_words(text: str) -> list[str]:
 
 
 def _is_kept_whole(kinds: str) -> bool:
-    """Whether a compound is a term besides its pieces: numbers, codes, dates and addresses, which
-    are more than their pieces. The words of "state-of-the-art" are enough."""
+    """Whether a word is a compound that is a term besides its pieces. Numbers, codes, dates and
+    addresses are: their pieces are on many pages, they on few. The words of "state-of-the-art" are
+    enough."""
     return kinds.strip(LETTER + DIGIT + MARK) != "" and (DIGIT in kinds or "@" in kinds)
 
 
