@@ -294,10 +294,10 @@ def test_a_damaged_copy_is_written_again(path: Path, sound: Path) -> None:
 
 def test_a_newer_index_is_not_repaired(path: Path) -> None:
     manifest = path / "manifest.json"
-    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "version": 3}))
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "version": 4}))
     before = manifest.read_bytes()
     for act in (glie.Index.examine, glie.Index.repair):
-        with pytest.raises(glie.CorruptIndexError, match=r"version 3.*upgrade glie"):
+        with pytest.raises(glie.CorruptIndexError, match=r"version 4.*upgrade glie"):
             act(path)
     assert manifest.read_bytes() == before
 

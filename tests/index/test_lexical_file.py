@@ -12,9 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from glie.errors import CorruptIndexError
-from glie.index.lexical_file import LEXICAL_HEADER, LexicalFile, lexical_bytes, merged_bytes
+from glie.index.lexical_file import LEXICAL_HEADER, LexicalFile
 from glie.lexical import postings as lexical_postings
 from glie.storage import checksum
+from tests.lexical.files import lexical_bytes, merged_bytes
 
 Pages = list[Counter[str]]
 

@@ -9,8 +9,9 @@ import bm25s
 import numpy as np
 import pytest
 
-from glie.index.lexical_file import LexicalFile, lexical_bytes
+from glie.index.lexical_file import LexicalFile
 from glie.lexical.bm25 import K1, B, bm25
+from tests.lexical.files import lexical_bytes
 
 
 def random_texts(rng: np.random.Generator, pages: int) -> list[list[str]]:
@@ -43,7 +44,7 @@ def test_scores_are_those_of_bm25s(
     segments = [random_texts(rng, size) for size in sizes]
     files = files_of(tmp_path, segments)
     asked = ["w1", "w2", "w2", "w7", "w30", "w150", "unknown"]
-    scores = bm25(files, [None] * len(files), Counter(asked), k1=k1, b=b)
+    scores = bm25(files, [None] * len(files), Counter(asked), k1=k1, b=b).pages
     assert [len(some) for some in scores] == list(sizes)
     texts = [text for segment in segments for text in segment]
     np.testing.assert_allclose(np.concatenate(scores), expected(texts, asked, k1, b), atol=1e-4)
@@ -54,7 +55,7 @@ def test_deleted_pages_do_not_count(tmp_path: Path) -> None:
     segments = [random_texts(rng, size) for size in (50, 70, 3)]
     live = [rng.random(50) < 0.5, None, np.zeros(3, bool)]
     asked = ["w1", "w3", "w3", "w9"]
-    scores = bm25(files_of(tmp_path, segments), live, Counter(asked))
+    scores = bm25(files_of(tmp_path, segments), live, Counter(asked)).pages
     masks = [np.ones(len(s), bool) if m is None else m for s, m in zip(segments, live, strict=True)]
     kept = np.concatenate(masks)
     texts = [text for segment in segments for text in segment]
@@ -66,19 +67,22 @@ def test_deleted_pages_do_not_count(tmp_path: Path) -> None:
 
 
 def test_nothing_to_score(tmp_path: Path) -> None:
-    assert bm25([], [], {"a": 1}) == []
+    assert bm25([], [], {"a": 1}).pages == []
     files = files_of(tmp_path, [[[], []], [["a"]]])
     for terms in ({}, {"nowhere": 1}):
-        assert [scores.tolist() for scores in bm25(files, [None, None], terms)] == [[0, 0], [0]]
+        assert [scores.tolist() for scores in bm25(files, [None, None], terms).pages] == [
+            [0, 0],
+            [0],
+        ]
     gone = [np.zeros(2, bool), np.zeros(1, bool)]
-    assert [scores.tolist() for scores in bm25(files, gone, {"a": 1})] == [[0, 0], [0]]
+    assert [scores.tolist() for scores in bm25(files, gone, {"a": 1}).pages] == [[0, 0], [0]]
 
 
 def test_a_page_scores_the_same_in_one_segment_and_in_several(tmp_path: Path) -> None:
     texts = random_texts(np.random.default_rng(2), 60)
     (tmp_path / "one").mkdir()
-    one = bm25(files_of(tmp_path / "one", [texts]), [None], {"w1": 1, "w4": 2})
+    one = bm25(files_of(tmp_path / "one", [texts]), [None], {"w1": 1, "w4": 2}).pages
     three = bm25(
         files_of(tmp_path, [texts[:9], texts[9:40], texts[40:]]), [None] * 3, {"w1": 1, "w4": 2}
     )
-    np.testing.assert_array_equal(one[0], np.concatenate(three))
+    np.testing.assert_array_equal(one[0], np.concatenate(three.pages))

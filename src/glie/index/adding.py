@@ -22,9 +22,12 @@ from glie.lexical.terms import Analyzer
 from glie.pages import Pages
 
 FIRST_PAGES = 500  # held in memory, for a codec to adapt to
-# about what postings take, for each different term of a page
-BYTES_A_TERM = 1.3
-BYTES_OF_LENGTH = 2
+# Postings take about so many bytes for each different term of a page, and for each term that is new
+# in the index: within a tenth on five sets. A page has fewer new terms the more there are.
+BYTES_A_POSTING = 0.9
+BYTES_A_NEW_TERM = 3.5
+USUAL_PAGES = 1000
+FEWER_NEW_TERMS = 0.35
 
 
 class Batch(NamedTuple):
@@ -79,8 +82,11 @@ def _text_bytes(texts: Sequence[str | None], analyzer: Analyzer) -> int:
     """About how many bytes a page the postings of pages such as these take."""
     if not any(texts):
         return 0
-    terms = sum(len(set(analyzer.terms(text))) for text in texts if text)
-    return BYTES_OF_LENGTH + math.ceil(BYTES_A_TERM * terms / len(texts))
+    found = [set(analyzer.terms(text)) for text in texts if text]
+    pages = len(texts)
+    new = len(set().union(*found)) * min(1, pages / USUAL_PAGES) ** FEWER_NEW_TERMS
+    total = BYTES_A_POSTING * sum(map(len, found)) + BYTES_A_NEW_TERM * new
+    return math.ceil(total / pages)
 
 
 def first_pages(
