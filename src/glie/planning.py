@@ -47,6 +47,7 @@ class Planned:
     overlap: float  # the share of the true top 5 that is found
     same_best: float  # the share of queries with the same best page
     error: float  # of a score, divided by the number of query vectors
+    text_bytes: float = 0.0  # of the bytes per page, those of the words of its text
 
     words = renamed("words", "codewords")
 
@@ -61,29 +62,34 @@ def plan(
     *,
     encoder: Identified | Mapping[str, Any] | str | None = None,
     codec: Codec | None = None,
+    texts: Sequence[str | None] | None = None,
     seed: int = 0,
     progress: OnProgress = ignore,
 ) -> list[Planned]:
     """Measure each budget, in bytes per page, on these pages: a row for each, and a last row for
     all vectors. `encoder` is what made the vectors. If glie's codebook does not fit them, one is
-    fitted to the pages, as in an index. `codec` is measured too, in the row before the last. Of
-    more than 500 pages, a random sample is measured."""
+    fitted to the pages, as in an index. `codec` is measured too, in the row before the last.
+    `texts` are those of the pages: their words take their share of each budget, and the rest is
+    measured by the vectors. Of more than 500 pages, a random sample is measured."""
     if not isinstance(pages, Pages) or not len(pages):
         raise InputError(f"plan: expected glie.Pages, at least one, found {pages!r}")
     entry, rng = EncoderId.of(encoder), np.random.default_rng(seed)
     codecs = [Codec(bytes_per_page=budget) for budget in budgets]  # raises for a wrong budget
+    if texts is not None and len(texts) != len(pages):
+        raise InputError(f"texts: found {len(texts)} for {len(pages)} pages; expected one each")
     if len(pages) > MOST_PAGES:
         drawn = np.sort(rng.permutation(len(pages))[:MOST_PAGES])
         pages = Pages([pages[int(row)] for row in drawn], [pages.ids[row] for row in drawn])
+        texts = None if texts is None else [texts[row] for row in drawn]
     questions = _questions(pages, rng)
     exact = _exact(pages, questions, progress)
     rows: list[Planned] = []
     for budget, chosen in zip(budgets, codecs, strict=True):
         progress(Progress("budgets measured", len(rows), len(budgets)))
-        rows.append(_measured(pages, questions, exact, chosen, entry, budget))
+        rows.append(_measured(pages, texts, questions, exact, chosen, entry, budget))
     if codec is not None:
         progress(Progress("measuring the codec given"))
-        rows.append(_measured(pages, questions, exact, codec, entry, None))
+        rows.append(_measured(pages, texts, questions, exact, codec, entry, None))
     whole = 2 * pages.vectors.size / len(pages)
     return [*rows, Planned(None, whole, None, "bf16", 0, 1.0, 1.0, 0.0)]
 
@@ -113,6 +119,7 @@ def _exact(pages: Pages, questions: Queries, progress: OnProgress) -> Floats:
 
 def _measured(
     pages: Pages,
+    texts: Sequence[str | None] | None,
     questions: Queries,
     exact: Floats,
     codec: Codec,
@@ -122,7 +129,7 @@ def _measured(
     """Measure one codec, in an index of the pages."""
     with tempfile.TemporaryDirectory() as folder:
         index = Index.create(Path(folder) / "planned.glie", codec, encoder=encoder)
-        index.add(pages)
+        index.add(pages, texts=texts)
         facts = index.info()
         found = index.search(questions, TOP)
     place = {page_id: row for row, page_id in enumerate(pages.ids)}
@@ -142,4 +149,5 @@ def _measured(
         float(np.mean(overlaps)),
         float(np.mean(same)),
         float(np.mean(errors)),
+        facts.text_bytes / facts.pages,
     )

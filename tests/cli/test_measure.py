@@ -26,7 +26,7 @@ from tests.test_geometry import wound
 
 
 def test_plan(run: Run, documents: Path) -> None:
-    done = run("plan", "reports", "--bytes-per-page", "150,520")
+    done = run("plan", "reports", "--bytes-per-page", "150,520", "--no-words")
     assert done.code == 0
     heading, small, _, whole, notes = done.out.strip().split("\n")
     assert heading.split()[:4] == ["budget", "bytes", "a", "page"]
@@ -34,6 +34,11 @@ def test_plan(run: Run, documents: Path) -> None:
     assert small.split()[2:6] == ["2", "x", "int2", "31"]
     assert whole.split()[0] == "uncompressed"
     assert notes.startswith("measured on 3 pages")
+    heading, *_, whole, notes = run("plan", "reports").out.strip().split("\n")
+    assert heading.split()[:4] == ["budget", "bytes", "words", "k"]
+    assert "words: bytes of the words of a page" in notes
+    row = run("plan", "reports", "--bytes-per-page", "520", "--json").json["budgets"][0]
+    assert 0 < row["text_bytes"] < row["bytes_per_page"]
     np.savez("pages.npz", *make_arrays(5, dim=128))
     asked = ("plan", "pages.npz", "--encoder", "minilm", "--bytes-per-page", "260", "--json")
     found = run(*asked).json

@@ -226,6 +226,9 @@ def plan(
         str | None,
         typer.Option(help="As for `glie index`; for an .npz file, the encoder of its vectors."),
     ] = None,
+    words: Annotated[
+        bool, typer.Option(help="Count the words of the pages' texts in each budget.")
+    ] = True,
     cache: Cache = None,
     seed: Annotated[int, typer.Option(help="The same seed draws the same pages.", min=0)] = 0,
     as_json: Json = False,
@@ -245,7 +248,12 @@ def plan(
     drawn = sample(path, MOST_PAGES, seed, lambda one: encode_sets([one], encoder, cache)[0])
     with status_line("measuring") as say:
         rows = glie.plan(
-            drawn.pages, budgets, encoder=drawn.encoder or encoder, seed=seed, progress=say
+            drawn.pages,
+            budgets,
+            encoder=drawn.encoder or encoder,
+            texts=drawn.texts if words else None,
+            seed=seed,
+            progress=say,
         )
     if as_json:
         measured = [row.to_dict() for row in rows]

@@ -54,13 +54,15 @@ def print_table(table: Table) -> None:
 def print_plan(rows: Sequence[glie.Planned], pages: int) -> None:
     table = rich.table.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("budget", no_wrap=True)
-    headings = ("bytes a page", "k", "codewords", "top 5 kept", "best kept", "error")
-    for heading in headings:
+    has_text = any(row.text_bytes for row in rows)
+    sizes = ("bytes", "words") if has_text else ("bytes a page",)
+    for heading in (*sizes, "k", "codewords", "top 5 kept", "best kept", "error"):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(
             "uncompressed" if row.budget is None else f"{row.budget:,}",
             f"{row.bytes_per_page:,.0f}",
+            *([f"{row.text_bytes:,.0f}" if row.text_bytes else ""] if has_text else []),
             "all" if row.k is None else f"{row.k} x {row.dtype}",
             f"{row.codewords}" if row.codewords else "",
             f"{row.overlap:.1%}",
@@ -71,6 +73,7 @@ def print_plan(rows: Sequence[glie.Planned], pages: int) -> None:
     print(
         f"measured on {count(pages, 'page')} without metadata. kept: results that agree with a "
         "search over all vectors. error: of the score, for each question vector"
+        + ("; words: bytes of the words of a page, which are searched beside" if has_text else "")
     )
 
 

@@ -30,10 +30,11 @@ ACCEPTED = (
 
 
 class Sample(NamedTuple):
-    """Pages, and their encoder if it is known."""
+    """Pages, and their encoder and texts if they are known."""
 
     pages: Pages
     encoder: EncoderId | None
+    texts: list[str] | None = None
 
 
 def sample(
@@ -64,7 +65,11 @@ def sample(
         images = {page: loaded.images[page] for page in ids if page in loaded.images}
         loaded = loaded._replace(pages={page: loaded.pages[page] for page in ids}, images=images)
     encoded = encode(loaded)
-    return Sample(encoded.take(_rows(len(encoded.page_ids), most, rng)), encoded.encoder)
+    pages = encoded.take(_rows(len(encoded.page_ids), most, rng))
+    texts = None
+    if isinstance(loaded, Dataset):
+        texts = [loaded.pages[page] for page in pages.ids]
+    return Sample(pages, encoded.encoder, texts)
 
 
 def _rows(count: int, most: int, rng: np.random.Generator) -> Any:
