@@ -187,7 +187,7 @@ def test_filters_on_metadata(index: glie.Index) -> None:
         found({"page": {">": None}})
 
 
-def test_a_filter_is_evaluated_once_a_state(
+def test_records_are_read_once_a_field(
     index: glie.Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = 0
@@ -205,6 +205,8 @@ def test_a_filter_is_evaluated_once_a_state(
     index.search([query()], where={})
     assert read == 1
     index.search([query()], where={"page": {"<": 10}})
+    assert read == 1  # other filters of the same fields need no record
+    index.search([query()], where={"origin": "text"})
     assert read == 2
 
 

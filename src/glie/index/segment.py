@@ -6,7 +6,7 @@ import functools
 import json
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from glie.codec.codes import Blobs, Codes
 from glie.codec.sizes import count_bytes, counts_of, norm_bytes, norms_of
 from glie.errors import CorruptIndexError, InputError
+from glie.filters.columns import Column, columns_of
 from glie.index.format import (
     CODES,
     MAX_RECORD_BYTES,
@@ -217,6 +218,7 @@ class Segment:
         self.bytes = position
         self._data = data
         self._blocks: dict[int, list[bytes]] = {}  # the last ones that were inflated
+        self._columns: dict[str, Column] = {}
 
     @functools.cached_property
     def codes(self) -> StoredCodes:
@@ -291,6 +293,14 @@ class Segment:
     def ids(self) -> list[str]:
         """The ids of all pages, in order."""
         return [page_id for page_id, _ in self.records()]
+
+    def columns(self, names: Collection[str]) -> dict[str, Column]:
+        """Some fields of the metadata of all pages; the records are read for those that are asked
+        for the first time."""
+        new = [name for name in names if name not in self._columns]
+        if new:
+            self._columns |= columns_of((metadata for _, metadata in self.records()), new)
+        return {name: self._columns[name] for name in names}
 
     def records(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """The ids and metadata of all pages, in order."""

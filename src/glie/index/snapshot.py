@@ -16,6 +16,7 @@ from glie.codec.codec import Codec
 from glie.codec.codes import Codes
 from glie.errors import CorruptIndexError, IdError
 from glie.filters import Filter
+from glie.filters.columns import matching
 from glie.index.candidate_files import CandidateFiles
 from glie.index.folder import Folder, Manifest, SegmentEntry
 from glie.index.format import damaged
@@ -167,8 +168,8 @@ class Snapshot:
             allowed = np.zeros(int(self.bounds[-1]), bool)
             allowed[[self.position(page_id) for page_id in ids]] = True
         if where is not None:
-            matching = self._matching(where)
-            allowed = matching if allowed is None else allowed & matching
+            found = self._matching(where)
+            allowed = found if allowed is None else allowed & found
         return allowed
 
     def blocks(self, allowed: Mask | None) -> Iterator[CodeBlock]:
@@ -201,17 +202,16 @@ class Snapshot:
         return StoredCodes.joined(parts).read([str(position) for position in positions])
 
     def _matching(self, where: Filter) -> Mask:
-        """The positions of pages whose metadata matches. The records are read the first time."""
+        """The positions of pages whose metadata matches, deleted ones included."""
         known = self._where.get(where)  # another thread may clear the dict
         if known is not None:
             return known
-        matching = np.zeros(int(self.bounds[-1]), bool)
-        for position, _, metadata in self.records():
-            matching[position] = where.matches(metadata)
+        parts = [matching(where, s.columns(where.fields), s.pages) for s in self.segments]
+        found = np.concatenate([np.zeros(0, bool), *parts])
         if len(self._where) >= 16:
             self._where.clear()
-        self._where[where] = matching
-        return matching
+        self._where[where] = found
+        return found
 
 
 class Selection(NamedTuple):
