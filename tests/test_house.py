@@ -41,7 +41,7 @@ ROOMS: dict[str, str] = {
     "planning": "errors renamed progress kernels pages identity codec index",
     "encoders": "errors kernels pages documents",
     "ingest": "errors renamed progress pages identity documents codec index encoders",
-    "retriever": "errors filters identity documents search index encoders",
+    "retriever": "errors filters identity documents lexical search index encoders",
     "training": "errors renamed progress kernels pages measures identity codec index",
     "glie": "errors pages geometry codec search index engines planning training",
     "evaluation": (

@@ -2,8 +2,8 @@
 
 Codes and records of a page are only in its segment, so a damaged segment loses pages. A damaged
 image file loses images, a damaged file of postings the words of its pages, and damaged tombstones
-bring deleted pages back. Candidate files are made
-from the codes, and a repair makes them again. The manifest has a copy.
+bring deleted pages back. Candidate files are made from the codes, and a repair makes them again.
+The manifest has a copy.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from glie.index.folder import (
     SegmentEntry,
 )
 from glie.index.format import OtherVersionError, damaged, map_file
+from glie.index.lexical_file import LexicalFile
 from glie.index.segment import Segment
 from glie.index.side_files import Images
 from glie.index.snapshot import (
@@ -46,7 +47,7 @@ from glie.index.snapshot import (
     read_deleted,
 )
 from glie.index.writer import PAGES_PER_STEP, SegmentWriter
-from glie.lexical.postings import Postings, Selected
+from glie.lexical.postings import Selected
 from glie.storage import make_durably, sync
 
 Mask = npt.NDArray[np.bool_]
@@ -106,7 +107,7 @@ class _Part:
     segment: Segment | None
     keep: Mask  # the pages that are undamaged and not deleted
     images: Images | None
-    postings: Postings | None
+    postings: LexicalFile | None
     damage: list[Damage]
 
     def rows(self) -> Iterator[npt.NDArray[np.int64]]:
@@ -133,7 +134,7 @@ def examine(folder: Folder) -> Health:
 
 def repair(folder: Folder) -> Repair:
     """Commit a state of all that is undamaged. Pages whose codes and records can be read stay, with
-    their order, metadata and images. Damaged files are kept in `damaged/`."""
+    their order, metadata, images and words. Damaged files are kept in `damaged/`."""
     Manifest.read(
         folder.path, _readable_manifest(folder)[0]
     )  # raises if there is nothing to repair
@@ -178,10 +179,11 @@ def _mended(folder: Folder, found: _Findings) -> Manifest:
         if part.segment is not None:
             lines = zip(part.segment.whole_lines(), part.keep.tolist(), strict=True)
             kept = (line for line, keep in lines if keep and line is not None)
+            postings = None if part.postings is None else part.postings.all_postings()
             for rows in part.rows():
                 records = list(itertools.islice(kept, len(rows)))
                 pictures = [_picture(part.images, row) for row in rows.tolist()]
-                words = None if part.postings is None else Selected(part.postings, rows)
+                words = None if postings is None else Selected(postings, rows)
                 writer.add(part.segment.codes.take(rows), records, pictures, words)
         writer.flush()
         entries += writer.entries[written:]
@@ -206,8 +208,8 @@ def _picture(images: Images | None, row: int) -> bytes | None:
 
 def _set_aside(folder: Folder, found: _Findings) -> tuple[str, ...]:
     """Link damaged files into `damaged/`, before anything is removed. A hard link neither reads nor
-    writes their bytes. Images and tombstones of a damaged segment go with it. If the manifest is
-    damaged, so do all files that its copy does not name."""
+    writes their bytes. Images, words and tombstones of a damaged segment go with it. If the
+    manifest is damaged, so do all files that its copy does not name."""
     damage = found.health.damage
     names = [d.file for d in damage if d.loss != "nothing" or d.file == MANIFEST]
     if MANIFEST in names:
@@ -403,7 +405,7 @@ def _checked_images(
 
 def _checked_postings(
     folder: Folder, entry: SegmentEntry, ids: list[str | None], keep: Mask, damage: list[Damage]
-) -> Postings | None:
+) -> LexicalFile | None:
     """Check the postings of a segment; what is wrong is added to `damage`."""
     if entry.postings is None:
         return None
@@ -412,13 +414,14 @@ def _checked_postings(
         _read_through(path)
         file = open_postings(folder, entry)
         assert file is not None
-        return file.all_postings()
+        file.all_postings()  # which decodes them all, and is not kept
     except (CorruptIndexError, FileNotFoundError) as error:
         affected = tuple(
             page_id for page_id, kept in zip(ids, keep, strict=True) if kept and page_id
         )
         damage.append(Damage(f"{SEGMENTS}/{path.name}", _fault(error), "words", affected))
         return None
+    return file
 
 
 def _checked_ivf_pq(
