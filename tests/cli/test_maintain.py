@@ -43,7 +43,7 @@ def test_shrink(run: Run, documents: Path) -> None:
     asked = ("shrink", "x.glie", "--bytes-per-page", 260, "--to")
     done = run(*asked, "y.glie")
     assert (done.code, done.err) == (0, "")
-    assert "now: k = 4, D = 128, int2, and at most 52 codewords a page" in done.out
+    assert "now: k = 3, D = 128, int2, and at most 51 codewords a page" in done.out
     found = run(*asked, "z.glie", "--json").json
     assert (found["index"], found["pages"]) == ("z.glie", 3)
     assert found["bytes"] < found["bytes_before"]

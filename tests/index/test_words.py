@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from glie.index.writer import SegmentWriter
 from glie.search.hybrid import BEST, BY_WORDS, LEAST_RANGE, WEIGHT_OF_WORDS
 from glie.search.results import Cost, Hits
 from tests.conftest import make_arrays
+from tests.lexical.plain import plain_bm25
 
 PAGES = 40
 QUERIES = make_arrays(2, seed=99, low=2, high=4)
@@ -67,26 +66,10 @@ def manifest(index: glie.Index) -> dict[str, Any]:
     return dict(json.loads((index.path / "manifest.json").read_text()))
 
 
-def bm25(texts: Sequence[str | None], asked: str) -> tuple[list[float], float]:
-    """The score of each page, and of one full of the words, by the formula as it is written."""
-    pages = [Counter(text.split()) for text in texts if text]
-    mean = sum(page.total() for page in pages) / len(pages)
-    scores, most = [0.0] * len(texts), 0.0
-    for term, times in Counter(asked.split()).items():
-        having = sum(term in page for page in pages)
-        weight = times * math.log(1 + (len(pages) - having + 0.5) / (having + 0.5))
-        most += weight
-        for row, text in enumerate(texts):
-            page = Counter((text or "").split())
-            f = page[term]
-            scores[row] += weight * f / (f + 1.2 * (0.25 + 0.75 * page.total() / mean))
-    return scores, most
-
-
 def test_a_search_by_words(index: glie.Index) -> None:
     assert index.has_text
     for asked, hits in zip(ASKED, index.search(None, 200, text=ASKED, mode="lexical"), strict=True):
-        scores, most = bm25(TEXTS, asked)
+        scores, most = plain_bm25(TEXTS, asked)
         shares = {f"p{i}": score / most for i, score in enumerate(scores) if score}
         assert dict(zip(hits.ids, hits.scores, strict=True)) == pytest.approx(shares, rel=1e-4)
         assert hits.scores == sorted(hits.scores, reverse=True)
@@ -105,7 +88,7 @@ def test_both_together_by_the_plain_formula(tmp_path: Path, bare: int | None) ->
     hybrid = index.search(QUERIES, top=20, text=ASKED)
     for query, asked, one, hits in zip(QUERIES, ASKED, late, hybrid, strict=True):
         meaning = {int(name[1:]): score for name, score in zip(one.ids, one.scores, strict=True)}
-        scores, most = bm25(texts, asked)
+        scores, most = plain_bm25(texts, asked)
         ordered = sorted(range(300), key=lambda row: (-scores[row], row))[:BY_WORDS]
         listed = sorted({*map(int, list(meaning)[:BEST]), *(r for r in ordered if scores[r])})
         ranked = sorted((meaning[row] for row in listed), reverse=True)[:BEST]
@@ -422,6 +405,16 @@ def test_a_shrunk_index_keeps_its_words(index: glie.Index, tmp_path: Path) -> No
     german = glie.Index.create(tmp_path / "de", glie.Codec(k=4), language="de")
     german.add(pages_of(PAGES))
     assert german.shrunk(tmp_path / "dé", bytes_per_page=100).language == "german"
+
+
+def test_a_shrunk_index_keeps_room_for_codes(tmp_path: Path) -> None:
+    """Its words take more than the smaller budget."""
+    long = [" ".join(f"w{i * n}" for n in range(300)) for i in range(60)]
+    index = glie.Index.create(tmp_path / "a", glie.Codec(k=8))
+    index.add(pages_of(60), texts=long)
+    small = index.shrunk(tmp_path / "b", bytes_per_page=200)
+    assert small.codec.config.code_bytes == 130
+    assert by_words(small, "w7") == by_words(index, "w7")
 
 
 def test_words_count_in_a_budget(tmp_path: Path) -> None:

@@ -331,10 +331,10 @@ class Index:
         """Make a smaller index of the same pages from what is stored: it needs neither the encoder
         nor the page vectors. Ids, metadata, images and words stay the same, and this index is only
         read. If it fails, nothing is left at `to`."""
-        codec = smaller_codec(self.codec, self.info(), bytes_per_page, self.path)
+        state = self._state
+        codec = smaller_codec(self.codec, self.info(), state, bytes_per_page, self.path)
         if os.path.lexists(to):
             raise IndexFolderError(f"{to}: already there; choose another name")
-        state = self._state
         known = state.manifest.text
         language = None if known is None else known.language or "none"
         made = Index.create(to, codec, encoder=self.encoder, language=language)
