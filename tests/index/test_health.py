@@ -330,9 +330,10 @@ def test_changes_beside_lost_words(path: Path) -> None:
     index = glie.Index.open(path)
     index.delete(["0-2"])
     ids = index.ids
-    for change in (index.compact, lambda: index.add(pages(30, 6))):
-        with pytest.raises(glie.CorruptIndexError, match="the file is missing"):
-            change()
+    with pytest.raises(glie.CorruptIndexError, match="the file is missing"):
+        index.compact()
+    with pytest.raises(glie.CorruptIndexError, match="the file is missing"):
+        index.add(pages(30, 6))  # which joins small segments
     assert glie.Index.open(path).ids == ids
     glie.Index.repair(path)
     glie.Index.open(path).compact()

@@ -77,7 +77,7 @@ class LexicalFile:
     @property
     def content_bytes(self) -> int:
         """Of `bytes`, those that grow with the pages: without header and padding."""
-        return self._stream + 2 * self.pages
+        return int(self._stream + 2 * self.pages)
 
     def postings(self, term: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
         """The rows of the pages with a term, ascending, and how often it is on each (at most 255
