@@ -178,7 +178,7 @@ def test_the_hops_are_true(
     if section.startswith("One query"):
         assert run(*commands.pop()).code == 0
         asked = "search", "x.glie", "capital expenditure"
-        commands = [asked, (*asked, "--candidates")]
+        commands = [asked, (*asked, "--candidates"), (*asked, "--mode", "late")]
     seen: list[str] = []
     first: list[str] = []  # the numbered hops
     named: list[str] = []

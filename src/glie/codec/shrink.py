@@ -27,7 +27,9 @@ def smaller(source: Codec, bytes_per_page: int, dim: int, *, text_bytes: int = 0
     config = source.readout.smaller(source.config, bytes_per_page - text_bytes, dim)
     if text_bytes:
         config = dataclasses.replace(config, bytes_per_page=bytes_per_page, text_bytes=text_bytes)
-    if _content(config) >= _content(source.config):
+    # words that are part of its budget may take another share of it than was foreseen
+    same = source.config.text_bytes > 0 and bytes_per_page >= source.config.bytes_per_page
+    if same or _content(config) >= _content(source.config):
         raise InputError(
             f"bytes_per_page: {bytes_per_page} hold as much as is stored already; expected fewer"
         )
