@@ -13,7 +13,8 @@ from glie.cli.terminal import output
 from glie.wording import count, listing, printable
 
 if TYPE_CHECKING:
-    from glie.index.health import Health, Repair
+    from glie.index.health import Health
+    from glie.index.repairing import Repair
 
 NAMED = 5  # pages listed for each damaged file
 

@@ -25,8 +25,9 @@ from glie.index.commit import next_manifest
 from glie.index.compacting import Texts, is_compact, rewrite
 from glie.index.folder import Folder, Manifest, TextEntry
 from glie.index.format import damaged
-from glie.index.health import Health, Repair
+from glie.index.health import Health
 from glie.index.info import IndexInfo, index_info
+from glie.index.repairing import Repair, repair
 from glie.index.shrinking import smaller_codec, write_shrunk
 from glie.index.snapshot import Snapshot
 from glie.index.words import Mask, analyzer_of, language_named, language_of
@@ -443,7 +444,7 @@ class Index:
     @staticmethod
     def repair(path: str | os.PathLike[str]) -> Repair:
         """Commit a state of all that is undamaged; damaged files are kept in `damaged/`."""
-        return health.repair(Folder(path))
+        return repair(Folder(path))
 
     def _live_ids(self, state: Snapshot) -> set[str]:
         """The ids of all pages, kept in memory between additions."""
