@@ -8,8 +8,8 @@ codecs. And every write, fsync, rename, removal and new folder of each change fa
 space, no permission, an input/output error, half of the bytes written; and the system limits the
 size of files to one size after another. After each fault, the index opens and verifies. It holds
 exactly the pages that were acknowledged (or those of one more change, committed but not yet
-acknowledged), with their scores, metadata and pictures. No id occurs twice. After the next change,
-no file is left of the one that failed.
+acknowledged), with their scores, words, metadata and pictures. No id occurs twice. After the next
+change, no file is left of the one that failed.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from glie.index import folder as folders
 from glie.kernels.quantize import Packed
 
 K, DIM = 2, 8
-FILES_OF_A_CHANGE = 24  # that a killed change may leave; a compaction leaves what it replaced
+FILES_OF_A_CHANGE = 36  # that a killed change may leave; a compaction leaves what it replaced
 
 
 class Page(NamedTuple):
-    """A page of the model; the seed determines its vectors."""
+    """A page of the model; the seed determines its vectors and words."""
 
     seed: int
     pictured: bool
@@ -61,6 +61,11 @@ class Page(NamedTuple):
     @property
     def picture(self) -> bytes | None:
         return b"picture %d" % self.seed if self.pictured else None
+
+    @property
+    def text(self) -> str | None:
+        """A word of most pages, one of some and one of its own; every fourth page has none."""
+        return f"tide w{self.seed % 7} own{self.seed}" if self.seed % 4 else None
 
 
 Model = dict[str, Page]
@@ -89,6 +94,7 @@ class Change(NamedTuple):
                 glie.Pages([page.vectors for page in self.pages.values()], ids=list(self.pages)),
                 metadata=[{"seed": page.seed} for page in self.pages.values()],
                 images=[page.picture for page in self.pages.values()],
+                texts=[page.text for page in self.pages.values()],
                 replacing=self.gone,
             )
 
@@ -142,6 +148,11 @@ def check(path: Path, models: list[Model]) -> Model:
         hits = index.search([query], top=len(ids))[0]
         assert sorted(hits.ids) == sorted(ids), "a page is not found"
         np.testing.assert_allclose(hits.scores, [expected[name] for name in hits.ids], 1e-4, 1e-5)
+    if any(page.text for page in model.values()):
+        asked = [f"own{page.seed}" for page in model.values()]
+        found_by_words = index.search(None, text=asked, mode="lexical")
+        expected_ids = [[name] if page.text else [] for name, page in model.items()]
+        assert [hits.ids for hits in found_by_words] == expected_ids, "words of another commit"
     strays = folders.Folder(path).strays(index._state.manifest)
     assert len(strays) <= FILES_OF_A_CHANGE, f"a change has left {len(strays)} files"
     return model
@@ -378,8 +389,9 @@ def _one_fault(sound: Path, path: Path, model: Model, change: Change, disk: Disk
         found = check(path, expected)
         assert index.ids == list(found), "the open index shows another state than the disk"
         check_smaller(smaller(path), [found])
-        index.add(glie.Pages([Page(9, False).vectors], ids=["after"]), metadata=[{"seed": 9}])
-        check(path, [{**found, "after": Page(9, False)}])
+        after = Change("add", {"after": Page(9, False)})
+        after.make(index)
+        check(path, [after.model(found)])
         assert not folders.Folder(path).strays(index._state.manifest), "files are left"
         return disk.happened
     finally:

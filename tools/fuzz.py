@@ -41,14 +41,18 @@ from glie.candidates import build
 from glie.evaluation import Dataset, encode
 from glie.evaluation import cache as caching
 from glie.index import format as formats
-from glie.index import writer
+from glie.index import lexical_file, writer
 from glie.storage import checksum, json_digest
 
 MOST_MEMORY = 1 << 30  # more than at the start
 MOST_SECONDS = 30  # for one input
 KINDS = ("flip", "bits", "cut", "grow", "zeros", "number", "swap", "other", "gone", "forge")
 NUMBERS = (0, 1, 2**15, 2**31 - 1, 2**32 - 1, 2**53, 2**63 - 1, 2**64 - 1)
-HEADERS = {".seg": formats.SEGMENT_HEADER.size, ".sig": formats.PQ_HEADER.size}
+HEADERS = {
+    ".seg": formats.SEGMENT_HEADER.size,
+    ".sig": formats.PQ_HEADER.size,
+    ".lex": lexical_file.LEXICAL_HEADER.size,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,18 +142,21 @@ def arrays(count: int, seed: int, dim: int = 16) -> list[npt.NDArray[np.float32]
 
 
 QUERIES = arrays(2, 99)
+WORDS = ["tide w1", '"w2" own1-5 -own0']
 
 
 def make_index(codec: glie.Codec) -> Callable[[Path], None]:
-    """An index with segments (two of one shape), candidate index, pictures and deletions."""
+    """An index with segments (two of one shape), candidate index, pictures, words and deletions."""
 
     def make(path: Path) -> None:
         index = glie.Index.create(path, codec)
         for seed, count in enumerate((40, 12, 12, 4)):
             pages = glie.Pages(arrays(count, seed), ids=[f"{seed}-{i}" for i in range(count)])
             pictures = [b"picture %d %d" % (seed, i) for i in range(count)] if seed < 3 else None
+            numbered = [{"n": i} for i in range(count)]
+            texts = [f"tide w{i % 3} own{seed}-{i}" for i in range(count)] if seed < 3 else None
             with mock.patch.object(writer, "SEGMENT_BYTES", 1):  # segments are not merged
-                index.add(pages, metadata=[{"n": i} for i in range(count)], images=pictures)
+                index.add(pages, numbered, images=pictures, texts=texts)
         index.delete(["0-3", "1-4", "2-5", "3-0"])
 
     return make
@@ -160,6 +167,7 @@ def read_index(path: Path) -> Any:
     records = list(index.records())
     pictures = [index.image(page) for page, _ in records]
     found = [index.search(QUERIES, top=99, exact=exact) for exact in (True, False)]
+    found += [index.search(QUERIES, 99, text=WORDS, mode=mode) for mode in ("lexical", "hybrid")]
     answers = [(hits.ids, hits.scores) for both in found for hits in both]
     facts = index.info()
     return records, pictures, answers, (facts.pages, facts.deleted, facts.vectors)
@@ -179,7 +187,7 @@ def check_index(path: Path, readable: bool) -> None:
         return
     assert after.whole, "repaired, but not whole"
     assert after.pages >= before.pages, "the repair lost undamaged pages"
-    glie.Index.open(path).search(QUERIES)
+    glie.Index.open(path).search(QUERIES, text=WORDS)
 
 
 def read_codec(path: Path) -> Any:

@@ -28,6 +28,7 @@ CHANGES_A_ROUND = 40
 WARM_UP = 4  # rounds, after which everything is loaded and compiled
 MOST_GROWTH = 48 << 20  # bytes of memory: the allocator's reserve varies by some megabytes
 QUERIES = [Page(seed, False).vectors for seed in range(201, 209)]
+WORDS = [f"tide w{number}" for number in range(len(QUERIES))]
 
 
 class Use(NamedTuple):
@@ -85,7 +86,7 @@ def soak(
                 continue
             change.make(index)
             model = change.model(model)
-            index.search(QUERIES[:2], top=5)
+            index.search(QUERIES[:2], top=5, text=WORDS[:2])
             changed, searched = changed + 1, searched + 2
         if len(model) > MOST_PAGES:
             Change("delete", gone=tuple(list(model)[: MOST_PAGES // 2])).make(index)
@@ -118,6 +119,11 @@ def compare(path: Path, index: glie.Index, model: Model) -> int:
         index.search(QUERIES, top=len(model)), fresh.search(QUERIES, top=len(model)), strict=True
     ):
         assert (one.ids, one.scores, one.metadata) == (other.ids, other.scores, other.metadata)
+    for mode in ("lexical", "hybrid"):
+        for one, other in zip(
+            *(i.search(QUERIES, top=9, text=WORDS, mode=mode) for i in (index, fresh)), strict=True
+        ):
+            assert (one.ids, one.scores) == (other.ids, other.scores), mode
     assert [index.image(name) for name in model] == [page.picture for page in model.values()]
     for file in sorted(path.rglob("*"), reverse=True):
         file.rmdir() if file.is_dir() else file.unlink()

@@ -27,6 +27,7 @@ from glie.candidates import build
 from glie.codec.readout.codebook import fit_codebook
 
 DIM, CODEWORD_DIM, PAGES = 8, 16, 34
+WORDS = "Häuser 3 -ebbe"  # asked of those whose pages have words
 
 
 class Specimen(NamedTuple):
@@ -34,6 +35,7 @@ class Specimen(NamedTuple):
     dim: int = DIM
     vectors: int = 5  # a page
     has_candidates: bool = False
+    language: str | None = None  # of the words of its pages; None: they have none
 
 
 def codeword_codec() -> glie.Codec:
@@ -50,6 +52,10 @@ SPECIMENS = {
     "manifest-1-words": Specimen(codeword_codec, CODEWORD_DIM, vectors=60),
     "manifest-1-marked": Specimen(lambda: glie.Codec(k=2)),  # pictures and tombstones of version 2
     "manifest-2-finder": Specimen(lambda: glie.Codec(k=2, dtype="int2"), has_candidates=True),
+    "manifest-3-text": Specimen(lambda: glie.Codec(k=2), language="de"),
+    "manifest-3-text-finder": Specimen(
+        lambda: glie.Codec(k=2, dtype="int2"), has_candidates=True, language="none"
+    ),
 }
 
 
@@ -60,29 +66,46 @@ def queries(dim: int) -> list[Any]:
 
 
 def answers(index: glie.Index, shortlist: int | None = None) -> dict[str, Any]:
-    """Records, pictures and hits of an index."""
+    """Records, pictures and hits of an index, and those of its words."""
     assert index.dim is not None
     hits = index.search(queries(index.dim), top=PAGES, exact=True, shortlist=shortlist)[0]
     pictures = [index.image(name) for name in index.ids]
+    words = {}
+    if index.has_text:
+        found = index.search(None, top=PAGES, text=[WORDS], mode="lexical")[0]
+        words = {"language": index.language, "words": [found.ids, found.scores]}
     return {
         "records": [list(record) for record in index.records()],
         "pictures": [None if picture is None else picture.decode() for picture in pictures],
         "ids": hits.ids,
         "scores": hits.scores,
+        **words,
     }
+
+
+def _text(number: int) -> str:
+    house = "Haus" if number % 2 else "zwei Häuser"
+    return f"{house} am Meer, Nr. {number % 7}" + (", bei Ebbe" if number % 3 == 0 else "")
 
 
 def write(folder: Path, name: str) -> None:
     specimen = SPECIMENS[name]
     build.CANDIDATE_PAGES = 20 if specimen.has_candidates else 20_000
-    index = glie.Index.create(folder / name, specimen.codec(), encoder={"name": "specimen"})
+    language = specimen.language
+    index = glie.Index.create(
+        folder / name, specimen.codec(), encoder={"name": "specimen"}, language=language
+    )
     rng = np.random.default_rng(0)
     for first, last in ((0, 30), (30, PAGES)):
         ids = [f"ü{i}.pdf#1" for i in range(first, last)]
         arrays = [rng.normal(size=(specimen.vectors, specimen.dim)) for _ in ids]
         pictures = [f"picture {i}".encode() for i in range(first, last)] if first else None
         metadata = [{"document": name, "page": 1} for name in ids]
-        index.add(glie.Pages(arrays, ids=ids, normalize=True), metadata, images=pictures)
+        texts = None
+        if language is not None:  # every fifth page has none
+            texts = [_text(i) if i % 5 else None for i in range(first, last)]
+        new = glie.Pages(arrays, ids=ids, normalize=True)
+        index.add(new, metadata, images=pictures, texts=texts)
     index.delete(["ü3.pdf#1", "ü31.pdf#1"])
     told = json.dumps(answers(index), ensure_ascii=False, indent=1)
     (folder / f"{name}.json").write_text(told + "\n")

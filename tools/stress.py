@@ -3,8 +3,8 @@
     python tools/stress.py [--seconds 60] [--seed 0]
 
 The writer adds, replaces, deletes and compacts. Readers refresh or reopen their own index, or share
-that of the writer. Every answer must be that of one commit: the ids, metadata and scores that a
-plain model has for it.
+that of the writer. They search by meaning and by words. Every answer must be that of one commit:
+the ids, metadata and scores that a plain model has for it.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from tests.lexical.plain import plain_bm25
 from tools.faults import Change, K, Model, Page, changes
 
 import glie
@@ -33,6 +34,8 @@ from glie.kernels.quantize import Packed
 MOST_PAGES = 40
 FEWEST = 5  # changes, and answers of each reader, however short the run
 QUERIES = [Page(seed, False).vectors for seed in (101, 102, 103)]
+WORDS = ["tide", "w2 tide w5"]  # asked in their words alone, numbered behind the queries
+ASKED = len(QUERIES) + len(WORDS)
 
 
 class Answer(NamedTuple):
@@ -46,7 +49,14 @@ class Answer(NamedTuple):
 
 
 def ask(index: glie.Index, query: int, generation: int | None) -> Answer:
-    hits = index.search([QUERIES[query]], top=2 * MOST_PAGES)[0]
+    if query < len(QUERIES):
+        hits = index.search([QUERIES[query]], top=2 * MOST_PAGES)[0]
+    else:
+        text = [WORDS[query - len(QUERIES)]]
+        try:
+            hits = index.search(None, top=2 * MOST_PAGES, text=text, mode="lexical")[0]
+        except glie.InputError:  # no page has text
+            return Answer(generation, query, [], [], [])
     return Answer(generation, query, hits.ids, hits.scores, [m["seed"] for m in hits.metadata])
 
 
@@ -60,7 +70,7 @@ def answers(path: Path, seconds: float, seed: int) -> Iterator[Answer]:
             index = glie.Index.open(path)
         elif rng.integers(2):
             index.refresh()
-        yield ask(index, int(rng.integers(len(QUERIES))), index._state.manifest.generation)
+        yield ask(index, int(rng.integers(ASKED)), index._state.manifest.generation)
 
 
 class Commits:
@@ -74,6 +84,10 @@ class Commits:
         model = self.models[generation]
         if not model:
             return {}
+        if query >= len(QUERIES):
+            texts = [page.text for page in model.values()]
+            found, most = plain_bm25(texts, WORDS[query - len(QUERIES)])
+            return {name: score / most for name, score in zip(model, found, strict=True) if score}
         codes = glie.Codec(k=K).compress(glie.Pages([page.vectors for page in model.values()]))
         scores = {}
         for name, vectors, counts in zip(model, codes.vectors, codes.counts, strict=True):
@@ -88,12 +102,11 @@ class Commits:
             assert any(self._is(answer, number) for number in self.models), f"no commit: {answer}"
 
     def _is(self, answer: Answer, generation: int) -> bool:
-        model = self.models[generation]
-        if sorted(answer.ids) != sorted(model):
+        model, expected = self.models[generation], self.expected(generation, answer.query)
+        if sorted(answer.ids) != sorted(expected):
             return False
         if answer.seeds != [model[name].seed for name in answer.ids]:
             return False
-        expected = self.expected(generation, answer.query)
         wanted = [expected[name] for name in answer.ids]
         ordered = all(a >= b for a, b in zip(answer.scores, answer.scores[1:], strict=False))
         return ordered and bool(np.allclose(answer.scores, wanted, rtol=1e-4, atol=1e-6))
@@ -136,7 +149,7 @@ def stress(folder: Path, seconds: float, seed: int, readers: int = 2) -> tuple[i
         end, given = time.monotonic() + seconds, 0
         while time.monotonic() < end or given < FEWEST:
             given += 1
-            yield ask(index, number % len(QUERIES), None)
+            yield ask(index, (number + given) % ASKED, None)
 
     command = [sys.executable, __file__, "--reader", str(path), str(seconds)]
     others = [

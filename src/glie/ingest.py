@@ -23,7 +23,7 @@ from glie.documents.known import (
     known_documents,
     named_apart,
 )
-from glie.documents.original import file_digest
+from glie.documents.original import file_digest, original_text, unchanged
 from glie.encoders.base import Encoder, reads
 from glie.errors import (
     DocumentError,
@@ -35,7 +35,7 @@ from glie.identity import check_encoder
 from glie.index.adding import FIRST_PAGES, Batch
 from glie.index.index import Index
 from glie.pages import Pages
-from glie.progress import Progress, ignore
+from glie.progress import OnProgress, Progress, ignore
 from glie.renamed import renamed
 
 PAGES_PER_COMMIT = 64  # an interruption loses about this many pages, or one document
@@ -62,6 +62,13 @@ class Stored(NamedTuple):
     report: Report
     names: list[str]  # of documents that were new or had changed
     read: int  # documents read; fewer than given if it stopped after the first commit
+
+
+class WordsRead(NamedTuple):
+    """What `read_words` did."""
+
+    pages: int  # that have words now, and had none
+    unread: list[str]  # pages whose text cannot be read: no text, or the file is gone or changed
 
 
 @dataclasses.dataclass
@@ -169,6 +176,31 @@ def ingest(
         report = store_documents(index, encoder, found, known, reading, progress).report
         report.documents_gone = gone_documents(paths, known, found)
     return report
+
+
+def read_words(
+    index: Index, *, ocr: bool = True, language: str | None = None, progress: OnProgress = ignore
+) -> WordsRead:
+    """Give words to pages that have none, from the files they were indexed from, and compact the
+    index. `ocr` reads by OCR what was indexed by it; `language` is that of the texts, if the index
+    has no words yet."""
+    with index.writing():
+        index.refresh()
+        facts = index.info()
+        lacking = facts.pages - facts.pages_with_text
+        done, unread = 0, list[str]()
+
+        def text(page_id: str, metadata: dict[str, Any]) -> str | None:
+            nonlocal done
+            # the words of another version would not fit the vectors
+            found = original_text(metadata, ocr=ocr) if unchanged(metadata) else ""
+            unread.extend([] if found.strip() else [page_id])
+            done += 1
+            progress(Progress("pages", done, lacking))
+            return found
+
+        index.compact(text, language=language)
+        return WordsRead(index.info().pages_with_text - facts.pages_with_text, unread)
 
 
 def store_documents(

@@ -30,7 +30,7 @@ def test_add_delete_compact_info(run: Run, documents: Path) -> None:
     assert run("compact", "x.glie").code == 0
     after = run("info", "x.glie", "--json").json
     assert (after["pages"], after["deleted"], after["k"], after["dim"]) == (2, 0, 8, 128)
-    assert (after["dtype"], after["words"]) == ("int2", 115)
+    assert (after["dtype"], after["words"]) == ("int2", 108)
     assert after["code_bytes_per_page"] < 520
     assert after["encoder"] == "english"
     shown = run("info", "x.glie", "--documents").out
@@ -43,7 +43,7 @@ def test_shrink(run: Run, documents: Path) -> None:
     asked = ("shrink", "x.glie", "--bytes-per-page", 260, "--to")
     done = run(*asked, "y.glie")
     assert (done.code, done.err) == (0, "")
-    assert "now: k = 4, D = 128, int2, and at most 52 codewords a page" in done.out
+    assert "now: k = 3, D = 128, int2, and at most 51 codewords a page" in done.out
     found = run(*asked, "z.glie", "--json").json
     assert (found["index"], found["pages"]) == ("z.glie", 3)
     assert found["bytes"] < found["bytes_before"]
@@ -98,3 +98,54 @@ def test_verify(run: Run, tmp_path: Path) -> None:
     done = run("verify", tmp_path / "nowhere")
     assert done.code == 1
     assert "does not exist" in done.err
+
+
+def test_verify_tells_of_lost_words(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "a.glie"
+    index = glie.Index.create(path, glie.Codec(k=2))
+    index.add(glie.Pages(make_arrays(2), ids=["a#1", "a#2"]), texts=["one", "two"])
+    (path / "segments" / "00000001.lex").unlink()
+    done = run("verify", path)
+    assert done.code == 4
+    assert done.out.split("\n")[1] == (
+        "segments/00000001.lex: the file is missing; the words of 2 pages lost: a#1, a#2"
+    )
+    done = run("verify", path, "--repair")
+    assert done.code == 0
+    assert "to read the lost words again from the documents: `glie compact --text`" in done.out
+    assert run("verify", path).code == 0
+
+
+def test_compact_reads_words(run: Run, documents: Path) -> None:
+    run("index", "reports", "--to", "x.glie", "--text", "none")
+    assert not glie.Index.open("x.glie").has_text
+    Path("reports/b.pdf").write_bytes(b"changed since")
+    done = run("compact", "x.glie", "--text")
+    assert (done.code, done.err) == (0, "")
+    lines = done.out.split("\n")
+    assert lines[:2] == [
+        "2 pages got words",
+        "no text was read of 1 page: b.pdf#1 (the files have none, are gone or have changed)",
+    ]
+    assert "before," in lines[2]
+    index = glie.Index.open("x.glie")
+    assert (index.language, index.info().pages_with_text) == ("english", 2)
+    hits = index.search(None, text=["inspecting the blade"], mode="lexical")[0]
+    assert hits.ids == ["a.pdf#2"]
+    found = run("compact", "x.glie", "--text", "--json").json
+    assert (found["pages"], found["pages_read"], found["pages_unread"]) == (3, 0, ["b.pdf#1"])
+    assert "pages_read" not in run("compact", "x.glie", "--json").json
+    done = run("compact", "x.glie", "--text", "--language", "de")
+    assert (done.code, done.err.count("\n")) == (1, 1)
+    assert "its words are in english, not in de" in done.err
+    done = run("compact", "x.glie", "--language", "de")
+    assert (done.code, done.err.count("\n")) == (1, 1)
+    assert "--text" in done.err
+
+
+def test_compact_reads_words_in_a_language(run: Run, documents: Path) -> None:
+    run("index", "reports", "--to", "x.glie", "--text", "none")
+    assert run("compact", "x.glie", "--text", "--language", "none").code == 0
+    index = glie.Index.open("x.glie")
+    assert (index.language, index.info().pages_with_text) == (None, 3)
+    assert index.search(None, text=["day"], mode="lexical")[0].ids == []

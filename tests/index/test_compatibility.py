@@ -36,6 +36,10 @@ def test_it_answers_as_it_did(specimen: Path) -> None:
     expected = json.loads(specimen.with_suffix(".json").read_text())
     found = json.loads(json.dumps(answers(index, expected.pop("shortlist", None))))
     np.testing.assert_allclose(found.pop("scores"), expected.pop("scores"), rtol=1e-5)
+    if "words" in expected:
+        one, other = found.pop("words"), expected.pop("words")
+        assert one[0] == other[0]
+        np.testing.assert_allclose(one[1], other[1], rtol=1e-5)
     assert found == expected
     assert index.encoder is not None
     assert index.verify().whole
@@ -57,11 +61,29 @@ def test_it_goes_on(specimen: Path) -> None:
     np.testing.assert_array_equal(again.codes(ids[1:]).vectors, codes.vectors[1:])
 
 
+def test_it_gains_words(specimen: Path) -> None:
+    """Every index can be searched by words once its pages are given theirs."""
+    index = glie.Index.open(specimen)
+    assert index.dim is not None
+    ids, late = index.ids, index.search(queries(index.dim), top=9, exact=True)[0]
+    had = index.info().pages_with_text
+    index.compact(lambda page_id, metadata: f"given {page_id.partition('.')[0]}")
+    again = glie.Index.open(specimen)
+    assert (again.ids, again.info().pages_with_text) == (ids, len(ids))
+    given = again.search(None, top=99, text=["given"], mode="lexical")[0]
+    assert len(given) == len(ids) - had
+    after = again.search(queries(index.dim), top=9, exact=True)[0]
+    assert (after.ids, after.scores) == (late.ids, late.scores)
+    assert again.verify().whole
+
+
 def test_every_version_is_kept() -> None:
     """And every type, with words and without."""
     folders = [DATA / "formats" / name for name in FORMATS]
     manifests = [json.loads((folder / "manifest.json").read_text()) for folder in folders]
-    assert {manifest["version"] for manifest in manifests} == {1, 2}
+    assert {manifest["version"] for manifest in manifests} == {1, 2, 3}
+    texts = [manifest["text"]["language"] for manifest in manifests if "text" in manifest]
+    assert sorted(texts, key=str) == [None, "german"]
     settings = [manifest["codec"] for manifest in manifests]
     assert {one.get("dtype", "bf16") for one in settings} == {"bf16", "int4", "int2", "int1"}
     assert {"words", "bytes_per_page", "codebook", "fitted"} <= {

@@ -27,17 +27,23 @@ def pages(count: int, seed: int) -> glie.Pages:
     return glie.Pages(make_arrays(count, seed=seed), ids=[f"{seed}-{i}" for i in range(count)])
 
 
+def texts(count: int, seed: int) -> list[str | None]:
+    """A word that is on every page, one of its segment, one of its own; every fifth has none."""
+    return [f"tide sea{seed} own{i}" if i % 5 else None for i in range(count)]
+
+
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """40, 12 and 4 pages in three segments, with a candidate index, pictures in the second, deletions in
-    the first and the last, and page 0-1 replaced by one in the second."""
+    """40, 12 and 4 pages in three segments, with a candidate index, words in the first two, pictures in
+    the second, and deletions in the first and the last."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(build, "CANDIDATE_PAGES", 30)
         path = tmp_path_factory.mktemp("sound") / "a.glie"
         index = glie.Index.create(path, glie.Codec(k=3, dtype="int4"))
-        index.add(pages(40, 0), metadata=[{"n": i} for i in range(40)])
+        numbered = [{"n": i} for i in range(40)]
+        index.add(pages(40, 0), numbered, texts=texts(40, 0))
         pictures = [b"picture %d" % i for i in range(12)]
-        index.add(pages(12, 1), metadata=[{"n": i} for i in range(12)], images=pictures)
+        index.add(pages(12, 1), numbered[:12], images=pictures, texts=texts(12, 1))
         index.add(pages(4, 2))
         index.delete(["0-1", "0-5", "2-0"])
     return path
@@ -76,6 +82,12 @@ def section(path: Path, name: str) -> int:
 def answers(index: glie.Index, ids: list[str]) -> list[tuple[list[str], list[float]]]:
     found = index.search(QUERIES, top=100, ids=ids, exact=True)
     return [(hits.ids, hits.scores) for hits in found]
+
+
+def by_words(index: glie.Index, text: str = "tide sea1 own3") -> dict[str, float]:
+    """The pages with these words, and their scores."""
+    (hits,) = index.search(None, 100, text=[text], mode="lexical")
+    return dict(zip(hits.ids, hits.scores, strict=True))
 
 
 def records(path: Path) -> dict[str, tuple[dict[str, Any], bytes | None]]:
@@ -123,7 +135,8 @@ def test_damaged_codes_cost_their_pages_alone(path: Path, sound: Path, name: str
     wanted = file.read_bytes()
     done = glie.Index.repair(path)
     assert done.before == health
-    assert done.set_aside == (f"damaged/{file.name}", f"damaged/{file.stem}.img")
+    beside = [f"damaged/{file.stem}.{kind}" for kind in ("img", "lex")]
+    assert done.set_aside == (f"damaged/{file.name}", *beside)
     assert (path / done.set_aside[0]).read_bytes() == wanted
     kept = [page for page in glie.Index.open(sound).ids if not page.startswith("1-")]
     check_repaired(path, sound, kept)
@@ -171,13 +184,16 @@ def test_a_segment_that_cannot_be_opened(path: Path, sound: Path, harm: str) -> 
     assert (damage.file, damage.loss) == (f"segments/{file.name}", "pages")
     assert (damage.pages, damage.unnamed, health.pages_lost) == ((), 12, 12)
     done = glie.Index.repair(path)
-    pictures = f"damaged/{file.stem}.img"  # which nobody has harmed
+    beside = [f"damaged/{file.stem}.{kind}" for kind in ("img", "lex")]  # which nobody has harmed
+    pictures = beside[0]
     assert done.set_aside == (
-        (pictures,) if harm == "missing" else (f"damaged/{file.name}", pictures)
+        tuple(beside) if harm == "missing" else (f"damaged/{file.name}", *beside)
     )
     assert (path / pictures).read_bytes() == file_of(sound, 1, "images", "img").read_bytes()
     kept = [page for page in glie.Index.open(sound).ids if not page.startswith("1-")]
     check_repaired(path, sound, kept)
+    words = by_words(glie.Index.open(path))
+    assert words.keys() == {page for page in by_words(glie.Index.open(sound)) if page in kept}
 
 
 @pytest.mark.parametrize("harm", ["flipped", "missing", "another"])
@@ -217,6 +233,7 @@ def test_a_damaged_picture_costs_itself_alone(path: Path, sound: Path) -> None:
     expected = records(sound)
     expected["1-4"] = (expected["1-4"][0], None)
     assert records(path) == expected
+    assert by_words(glie.Index.open(path)) == by_words(glie.Index.open(sound))
     check_repaired(path, sound, list(expected))
 
 
@@ -238,6 +255,88 @@ def test_a_lost_file_of_pictures_costs_no_page(path: Path, sound: Path, harm: st
         page: (metadata, None) for page, (metadata, _) in records(sound).items()
     }
     check_repaired(path, sound, glie.Index.open(sound).ids)
+
+
+LEXICAL = ["head", "directory", "postings", "lengths", "cut", "missing", "empty", "another"]
+
+
+@pytest.mark.parametrize("harm", LEXICAL)
+def test_lost_words_cost_no_page(path: Path, sound: Path, harm: str) -> None:
+    file, before = file_of(path, 1, "postings", "lex"), glie.Index.open(sound)
+    data = file.read_bytes()
+    places = {"head": 20, "directory": 130, "postings": 193, "lengths": len(data) - 60}
+    if harm in places:
+        flip(file, places[harm])
+    elif harm == "missing":
+        file.unlink()
+    elif harm == "another":
+        shutil.copy(file_of(path, 0, "postings", "lex"), file)
+    else:
+        file.write_bytes(b"" if harm == "empty" else data[:-1])
+    index = glie.Index.open(path)  # which can be searched by meaning all the same
+    assert answers(index, index.ids) == answers(before, index.ids)
+    for mode in ("hybrid", "lexical", None):
+        with pytest.raises(glie.CorruptIndexError, match=rf"{file.name}: damaged"):
+            index.search(QUERIES, text=["tide", "tide"], mode=mode)
+    assert index.has_text
+    assert index.info().pages_with_text == (40 if harm in ("directory", "postings") else 0)
+    (damage,) = glie.Index.examine(path).damage
+    assert (damage.file, damage.loss) == (f"segments/{file.name}", "words")
+    assert damage.pages == tuple(f"1-{i}" for i in range(12))
+    done = glie.Index.repair(path)
+    assert (done.before.pages_lost, done.after.whole) == (0, True)
+    assert done.set_aside == (() if harm == "missing" else (f"damaged/{file.name}",))
+    assert records(path) == records(sound)
+    index = check_repaired(path, sound, before.ids)
+    kept = {page for page in by_words(before) if page.startswith("0-")}
+    assert by_words(index).keys() == kept
+    asked = {f"{seed}-{i}": texts(40, seed)[i] for seed in (0, 1) for i in range(40)}
+    index.compact(lambda page_id, metadata: asked.get(page_id))  # reads them again
+    assert by_words(index) == by_words(before)
+
+
+def test_words_of_pages_whose_records_are_whole(tmp_path: Path) -> None:
+    """A block of records is lost, and the words of the other pages stay theirs."""
+    path = tmp_path / "a.glie"
+    index = glie.Index.create(path, glie.Codec(k=2))  # 64 records a block
+    index.add(pages(150, 0), texts=[f"own{i}" for i in range(150)])
+    file = segment(path, 0)
+    flip(file, section(file, "records") + 5)
+    glie.Index.repair(path)
+    index = glie.Index.open(path)
+    assert len(index) == 86
+    for i in (0, 63, 64, 149):
+        assert list(by_words(index, f"own{i}")) == ([f"0-{i}"] if i >= 64 else [])
+
+
+def test_every_flipped_byte_of_words_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.glie"
+    index = glie.Index.create(path, glie.Codec(k=2))
+    index.add(pages(3, 0), texts=texts(3, 0))
+    file = file_of(path, 0, "postings", "lex")
+    for at in range(len(file.read_bytes())):
+        flip(file, at)
+        (damage,) = glie.Index.examine(path).damage
+        assert (damage.loss, damage.pages) == ("words", ("0-0", "0-1", "0-2"))
+        with pytest.raises(glie.CorruptIndexError, match=file.name):
+            by_words(glie.Index.open(path))
+        flip(file, at)
+    assert glie.Index.examine(path).whole
+
+
+def test_changes_beside_lost_words(path: Path) -> None:
+    """A change that would have to read them is refused; nothing is lost in silence."""
+    file_of(path, 1, "postings", "lex").unlink()
+    index = glie.Index.open(path)
+    index.delete(["0-2"])
+    ids = index.ids
+    with pytest.raises(glie.CorruptIndexError, match="the file is missing"):
+        index.compact()
+    with pytest.raises(glie.CorruptIndexError, match="the file is missing"):
+        index.add(pages(30, 6))  # which joins small segments
+    assert glie.Index.open(path).ids == ids
+    glie.Index.repair(path)
+    glie.Index.open(path).compact()
 
 
 @pytest.mark.parametrize("harm", ["flipped", "missing", "empty", "another"])
@@ -447,6 +546,8 @@ def test_every_file_and_every_place(path: Path, sound: Path) -> None:
             assert back or set(kept.ids) <= set(ids)
             both = [page for page in ids if page in kept]
             assert answers(kept, both) == answers(glie.Index.open(sound), both)
+            if not any(d.loss in ("pages", "deletions", "words") for d in health.damage):
+                assert by_words(kept) == by_words(glie.Index.open(sound))
             shutil.rmtree(harmed)
 
 
@@ -499,7 +600,9 @@ def test_an_index_without_manifests_is_not_made_anew(path: Path) -> None:
     assert {p: p.read_bytes() for p in path.rglob("*") if p.is_file()} == before
 
 
-@pytest.mark.parametrize(("what", "kind"), [("tombstones", "del"), ("images", "img")])
+@pytest.mark.parametrize(
+    ("what", "kind"), [("tombstones", "del"), ("images", "img"), ("postings", "lex")]
+)
 def test_files_of_two_segments_of_one_shape_exchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, kind: str
 ) -> None:
@@ -507,7 +610,8 @@ def test_files_of_two_segments_of_one_shape_exchanged(
     path = tmp_path / "a.glie"
     index = glie.Index.create(path, glie.Codec(k=2))
     for seed in range(2):
-        index.add(pages(12, seed), images=[b"%d %d" % (seed, i) for i in range(12)])
+        pictures = [b"%d %d" % (seed, i) for i in range(12)]
+        index.add(pages(12, seed), images=pictures, texts=texts(12, seed))
         index.delete([f"{seed}-{1 + seed}"])
     assert len(folder.Manifest.read(path).segments) == 2
     first, second = (file_of(path, number, what, kind) for number in range(2))
@@ -517,8 +621,9 @@ def test_files_of_two_segments_of_one_shape_exchanged(
     health = glie.Index.examine(path)
     assert len(health.damage) == 2
     assert all("it belongs to another segment" in damage.what for damage in health.damage)
+    use = by_words if what == "postings" else lambda index: index.image("0-0")
     with pytest.raises(glie.CorruptIndexError, match="it belongs to another segment"):
-        glie.Index.open(path).image("0-0")
+        use(glie.Index.open(path))
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EMFILE, errno.ENOMEM])

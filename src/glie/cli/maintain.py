@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 import glie
+from glie.cli.index import Ocr
 from glie.cli.shared import IndexPath, Json
 from glie.cli.show_index import (
     above_budget,
@@ -19,7 +20,7 @@ from glie.cli.show_index import (
     size,
 )
 from glie.cli.terminal import print_json, status_line
-from glie.wording import count
+from glie.wording import count, listing
 
 DAMAGED = 4  # the exit code of a check that found damage
 
@@ -47,16 +48,54 @@ def delete(
         print(f"{count(deleted, 'page')} deleted, {count(len(index), 'page')} left")
 
 
-def compact(index_path: IndexPath, as_json: Json = False) -> None:
-    """Rewrite an index without its deleted pages, to free their space."""
+def compact(
+    index_path: IndexPath,
+    text: Annotated[
+        bool,
+        typer.Option(
+            "--text",
+            help="Make pages searchable by their words too, if they are not: read their text from "
+            "the documents.",
+        ),
+    ] = False,
+    language: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LANGUAGE",
+            help="Of these words: en, de, fr, ... or none. An index that has words keeps its own.",
+            show_default="en with an English encoder, else none",
+        ),
+    ] = None,
+    ocr: Ocr = True,
+    as_json: Json = False,
+) -> None:
+    """Rewrite an index without its deleted pages, to free their space.
+
+    glie compact reports.glie --text
+    """
+    from glie.ingest import read_words
+
+    if language is not None and not text:
+        raise glie.InputError("--language is that of the words that --text reads: give both")
     index = glie.Index.open(index_path)
-    before = index.info()
-    index.compact()
+    before, found = index.info(), None
+    if text:
+        with status_line("reading the words") as say:
+            found = read_words(index, ocr=ocr, language=language, progress=say)
+    else:
+        index.compact()
     after = index.info()
     if as_json:
-        print_json({"pages": after.pages, "bytes_before": before.bytes, "bytes": after.bytes})
-    else:
-        print(f"{size(before.bytes)} before, {size(after.bytes)} now")
+        words = {} if found is None else {"pages_read": found.pages, "pages_unread": found.unread}
+        sizes = {"bytes_before": before.bytes, "bytes": after.bytes}
+        print_json({"pages": after.pages, **sizes, **words})
+        return
+    if found is not None:
+        print(f"{count(found.pages, 'page')} got words")
+    if found is not None and found.unread:
+        unread = f"{count(len(found.unread), 'page')}: {listing(found.unread)}"
+        print(f"no text was read of {unread} (the files have none, are gone or have changed)")
+    print(f"{size(before.bytes)} before, {size(after.bytes)} now")
 
 
 def verify(

@@ -13,7 +13,8 @@ from glie.cli.terminal import output
 from glie.wording import count, listing, printable
 
 if TYPE_CHECKING:
-    from glie.index.health import Health, Repair
+    from glie.index.health import Health
+    from glie.index.repairing import Repair
 
 NAMED = 5  # pages listed for each damaged file
 
@@ -102,6 +103,7 @@ def print_health(path: Path, health: Health, *, repairs: bool) -> None:
         costs = {
             "pages": f"{count(number, 'page')} lost{pages}",
             "pictures": f"{count(number, 'picture')} lost{pages}",
+            "words": f"the words of {count(number, 'page')} lost{pages}",
             "deletions": f"all {count(number, 'page')} of it are kept{pages}",
             "codec": "no page can be read; put the codec's own files back",
             "nothing": f"nothing is lost{pages}",
@@ -121,3 +123,5 @@ def print_repair(path: Path, repair: Repair) -> None:
             "to restore what is lost: `glie delete` the rest of these documents, then `glie add` "
             "them again"
         )
+    if any(damage.loss == "words" for damage in repair.before.damage):
+        print("to read the lost words again from the documents: `glie compact --text`")

@@ -55,6 +55,13 @@ def least_bytes(dim: int, codewords: int) -> int:
     return OVERHEAD + vector_bytes(dim, ANCHOR_TYPE) + 2 + most_residual_bytes(1, codewords, 1)
 
 
+def bytes_for_text(bytes_per_page: int, text_bytes: int) -> int:
+    """Of a budget, those for the words of a page, which take `text_bytes`: what LEAST_FOR_CODES
+    leaves, at most."""
+    room = _room(bytes_per_page) + OVERHEAD - LEAST_FOR_CODES
+    return max(0, min(text_bytes, room))
+
+
 def adaptive_config(bytes_per_page: int) -> CodecConfig:
     """The budget alone: the first pages choose the other settings."""
     if _room(bytes_per_page) < 1:

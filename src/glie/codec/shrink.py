@@ -11,6 +11,7 @@ import dataclasses
 import numpy as np
 
 from glie.codec.anchors import MAX_VECTORS, anchor, clusters_of
+from glie.codec.budget import bytes_for_text
 from glie.codec.codec import Codec
 from glie.codec.codes import Codes, quantised
 from glie.codec.config import CodecConfig
@@ -21,11 +22,14 @@ from glie.pages import Pages
 
 def smaller(source: Codec, bytes_per_page: int, dim: int, *, text_bytes: int = 0) -> Codec:
     """The codec that stores the same pages in fewer bytes, with the same read-out. Their words take
-    `text_bytes` of these."""
+    `text_bytes` of these, but leave room for codes."""
+    text_bytes = bytes_for_text(bytes_per_page, text_bytes)
     config = source.readout.smaller(source.config, bytes_per_page - text_bytes, dim)
     if text_bytes:
         config = dataclasses.replace(config, bytes_per_page=bytes_per_page, text_bytes=text_bytes)
-    if _content(config) >= _content(source.config):
+    # words that are part of its budget may take another share of it than was foreseen
+    same = source.config.text_bytes > 0 and bytes_per_page >= source.config.bytes_per_page
+    if same or _content(config) >= _content(source.config):
         raise InputError(
             f"bytes_per_page: {bytes_per_page} hold as much as is stored already; expected fewer"
         )

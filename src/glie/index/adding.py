@@ -31,7 +31,7 @@ FEWER_NEW_TERMS = 0.35
 
 
 class Batch(NamedTuple):
-    """Some of the pages of a long addition, with their metadata and images."""
+    """Some of the pages of a long addition, with their metadata, images and texts."""
 
     pages: Pages
     metadata: Sequence[Mapping[str, Any]] | None = None
@@ -74,8 +74,8 @@ def adapt(
 
 
 def _texts(batch: Batch) -> list[str | None]:
-    known = isinstance(batch, Batch) and batch.texts is not None
-    return checked_texts(batch.pages.ids, batch.texts) if known else []
+    """The text of each page; none of what `add_batches` refuses."""
+    return checked_texts(batch.pages.ids, batch.texts) if isinstance(batch, Batch) else []
 
 
 def _text_bytes(texts: Sequence[str | None], analyzer: Analyzer) -> int:

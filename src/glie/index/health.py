@@ -1,9 +1,9 @@
-"""Check an index file by file, and repair it.
+"""Check an index file by file; `repairing.py` repairs it.
 
 Codes and records of a page are only in its segment, so a damaged segment loses pages. A damaged
 image file loses images, a damaged file of postings the words of its pages, and damaged tombstones
-bring deleted pages back. Candidate files are made
-from the codes, and a repair makes them again. The manifest has a copy.
+bring deleted pages back. Candidate files are made from the codes, and a repair makes them again.
+The manifest has a copy.
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
-import itertools
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -23,19 +21,18 @@ import numpy.typing as npt
 
 from glie.candidates.ivf import IvfPq
 from glie.errors import CorruptIndexError, IndexFolderError
-from glie.index.candidate_files import open_pq_file, read_ivf_pq, write_candidates
+from glie.index.candidate_files import open_pq_file, read_ivf_pq
 from glie.index.folder import (
-    ASIDE,
     CODEC,
     COPY,
     MANIFEST,
-    OWN_FILE,
     SEGMENTS,
     Folder,
     Manifest,
     SegmentEntry,
 )
 from glie.index.format import OtherVersionError, damaged, map_file
+from glie.index.lexical_file import LexicalFile
 from glie.index.segment import Segment
 from glie.index.side_files import Images
 from glie.index.snapshot import (
@@ -45,9 +42,7 @@ from glie.index.snapshot import (
     open_segment,
     read_deleted,
 )
-from glie.index.writer import PAGES_PER_STEP, SegmentWriter
-from glie.lexical.postings import Postings, Selected
-from glie.storage import make_durably, sync
+from glie.index.writer import PAGES_PER_STEP
 
 Mask = npt.NDArray[np.bool_]
 
@@ -89,24 +84,15 @@ class Health:
         return sum(len(damage.pages) + damage.unnamed for damage in lost)
 
 
-@dataclasses.dataclass(frozen=True)
-class Repair:
-    """The result of a repair."""
-
-    before: Health
-    after: Health
-    set_aside: tuple[str, ...]  # files, in the index folder
-
-
 @dataclasses.dataclass
-class _Part:
+class Part:
     """The undamaged part of one segment and of the files beside it."""
 
     entry: SegmentEntry
     segment: Segment | None
     keep: Mask  # the pages that are undamaged and not deleted
     images: Images | None
-    postings: Postings | None
+    postings: LexicalFile | None
     damage: list[Damage]
 
     def rows(self) -> Iterator[npt.NDArray[np.int64]]:
@@ -116,11 +102,11 @@ class _Part:
 
 
 @dataclasses.dataclass
-class _Findings:
+class Findings:
     """Everything that a check found."""
 
     manifest: Manifest
-    parts: list[_Part]
+    parts: list[Part]
     ivf_pq: IvfPq | None  # None if it is damaged
     unencoded: set[int]  # numbers of segments whose PQ codes are damaged
     health: Health
@@ -128,116 +114,10 @@ class _Findings:
 
 def examine(folder: Folder) -> Health:
     """Read every byte of an index and report what is damaged. Changes nothing."""
-    return _findings(folder).health
+    return findings(folder).health
 
 
-def repair(folder: Folder) -> Repair:
-    """Commit a state of all that is undamaged. Pages whose codes and records can be read stay, with
-    their order, metadata and images. Damaged files are kept in `damaged/`."""
-    Manifest.read(
-        folder.path, _readable_manifest(folder)[0]
-    )  # raises if there is nothing to repair
-    with folder.writing():
-        found = _findings(folder)
-        before = found.health
-        if before.whole:
-            return Repair(before, before, ())
-        for damage in before.damage:
-            if damage.loss == "codec":
-                raise CorruptIndexError(
-                    f"{folder.path / CODEC}: damaged: {damage.what}; restore it from a backup: "
-                    "the codes cannot be read without it",
-                    damage.what,
-                )
-        try:
-            (folder.path / SEGMENTS).mkdir(exist_ok=True)
-            aside = _set_aside(folder, found)
-            manifest = _mended(folder, found)
-        except OSError as error:
-            raise IndexFolderError(
-                f"{folder.path}: cannot be repaired: {error.strerror}; it is as it was"
-            ) from None
-        folder.commit(manifest)
-        folder.remove_strays(manifest)
-        return Repair(before, examine(folder), aside)
-
-
-def _mended(folder: Folder, found: _Findings) -> Manifest:
-    """Write the files of a repaired state, and return its manifest."""
-    manifest, on_disk = found.manifest, (folder.path / SEGMENTS).glob("*")
-    taken = [int(path.stem) for path in on_disk if OWN_FILE.fullmatch(path.name)]
-    writer = SegmentWriter(folder, max([manifest.next_number, *(n + 1 for n in taken)]))
-    entries: list[SegmentEntry] = []
-    for part in found.parts:
-        if not part.damage:
-            unencoded = part.entry.number in found.unencoded
-            entry = dataclasses.replace(part.entry, pq_codes=None) if unencoded else part.entry
-            entries.append(entry)
-            continue
-        written = len(writer.entries)
-        if part.segment is not None:
-            lines = zip(part.segment.whole_lines(), part.keep.tolist(), strict=True)
-            kept = (line for line, keep in lines if keep and line is not None)
-            for rows in part.rows():
-                records = list(itertools.islice(kept, len(rows)))
-                pictures = [_picture(part.images, row) for row in rows.tolist()]
-                words = None if part.postings is None else Selected(part.postings, rows)
-                writer.add(part.segment.codes.take(rows), records, pictures, words)
-        writer.flush()
-        entries += writer.entries[written:]
-    candidates, entries = write_candidates(
-        folder, entries, manifest.candidates, found.ivf_pq, writer.take_number
-    )
-    return dataclasses.replace(
-        manifest,
-        generation=manifest.generation + 1,
-        next_number=writer.next_number,
-        segments=tuple(entries),
-        candidates=candidates,
-    )
-
-
-def _picture(images: Images | None, row: int) -> bytes | None:
-    try:
-        return images.image(row) if images else None
-    except CorruptIndexError:
-        return None
-
-
-def _set_aside(folder: Folder, found: _Findings) -> tuple[str, ...]:
-    """Link damaged files into `damaged/`, before anything is removed. A hard link neither reads nor
-    writes their bytes. Images and tombstones of a damaged segment go with it. If the manifest is
-    damaged, so do all files that its copy does not name."""
-    damage = found.health.damage
-    names = [d.file for d in damage if d.loss != "nothing" or d.file == MANIFEST]
-    if MANIFEST in names:
-        names += [f"{SEGMENTS}/{name}" for name in folder.strays(found.manifest)]
-    for part in found.parts:
-        if any(fault.loss == "pages" for fault in part.damage):
-            entry = part.entry
-            beside = ((entry.images, "img"), (entry.tombstones, "del"), (entry.postings, "lex"))
-            paths = [folder.file(number, kind) for number, kind in beside if number is not None]
-            names += [f"{SEGMENTS}/{path.name}" for path in paths]
-    kept = []
-    for name in dict.fromkeys(names):
-        source, target = folder.path / name, folder.path / ASIDE / Path(name).name
-        if not source.is_file():
-            continue
-        make_durably(target.parent)
-        while target.exists() and not target.samefile(source):  # from an earlier repair
-            target = target.with_name(target.name + "~")
-        if not target.exists():
-            try:
-                target.hardlink_to(source)
-            except OSError:  # a file system without hard links
-                shutil.copyfile(source, target)
-        kept.append(f"{ASIDE}/{target.name}")
-    if kept:
-        sync(folder.path / ASIDE)
-    return tuple(kept)
-
-
-def _readable_manifest(folder: Folder) -> tuple[str, list[Damage]]:
+def readable_manifest(folder: Folder) -> tuple[str, list[Damage]]:
     """The name of the manifest or, if that is damaged, of its copy."""
     try:
         manifest = Manifest.read(folder.path)
@@ -271,10 +151,10 @@ def _readable_manifest(folder: Folder) -> tuple[str, list[Damage]]:
     return MANIFEST, []
 
 
-def _findings(folder: Folder) -> _Findings:
+def findings(folder: Folder) -> Findings:
     """Check everything; start again if a writer has replaced files meanwhile."""
     for _ in range(OPEN_ATTEMPTS):
-        name, damage = _readable_manifest(folder)
+        name, damage = readable_manifest(folder)
         manifest = Manifest.read(folder.path, name)
         found = _checked(folder, manifest, damage)
         if found.health.whole or Manifest.read(folder.path, name) == manifest:
@@ -282,7 +162,7 @@ def _findings(folder: Folder) -> _Findings:
     raise damaged(folder.path, "its files change faster than they can be read")
 
 
-def _checked(folder: Folder, manifest: Manifest, damage: list[Damage]) -> _Findings:
+def _checked(folder: Folder, manifest: Manifest, damage: list[Damage]) -> Findings:
     damage = list(damage)
     try:
         folder.codec(manifest)
@@ -306,10 +186,10 @@ def _checked(folder: Folder, manifest: Manifest, damage: list[Damage]) -> _Findi
             sizes.append(path.stat().st_size)
     pages = sum(int(part.keep.sum()) for part in parts)
     health = Health(len(sizes), sum(sizes), pages, (*damage, *faults))
-    return _Findings(manifest, parts, ivf_pq, unencoded, health)
+    return Findings(manifest, parts, ivf_pq, unencoded, health)
 
 
-def _part(folder: Folder, manifest: Manifest, entry: SegmentEntry, seen: set[str]) -> _Part:
+def _part(folder: Folder, manifest: Manifest, entry: SegmentEntry, seen: set[str]) -> Part:
     """Check a segment. `seen` are the ids of later segments; its own are added."""
     name = f"{SEGMENTS}/{folder.file(entry.number, 'seg').name}"
     try:
@@ -320,7 +200,7 @@ def _part(folder: Folder, manifest: Manifest, entry: SegmentEntry, seen: set[str
     except (CorruptIndexError, FileNotFoundError) as error:
         live = entry.pages - entry.deleted
         damage = [Damage(name, _fault(error), "pages", unnamed=live)]
-        return _Part(entry, None, np.zeros(0, bool), None, None, damage)
+        return Part(entry, None, np.zeros(0, bool), None, None, damage)
     damage = []
     ids = [None if line is None else str(json.loads(line)[0]) for line in segment.whole_lines()]
     whole = np.array([page_id is not None for page_id in ids])
@@ -360,7 +240,7 @@ def _part(folder: Folder, manifest: Manifest, entry: SegmentEntry, seen: set[str
         damage.append(Damage(name, "a later page has the same id", "nothing", tuple(twice)))
     images = _checked_images(folder, entry, ids, keep, damage)
     postings = _checked_postings(folder, entry, ids, keep, damage)
-    return _Part(entry, segment, keep, images, postings, damage)
+    return Part(entry, segment, keep, images, postings, damage)
 
 
 def _segment_fault(segment: Segment) -> tuple[str | None, bool]:
@@ -403,7 +283,7 @@ def _checked_images(
 
 def _checked_postings(
     folder: Folder, entry: SegmentEntry, ids: list[str | None], keep: Mask, damage: list[Damage]
-) -> Postings | None:
+) -> LexicalFile | None:
     """Check the postings of a segment; what is wrong is added to `damage`."""
     if entry.postings is None:
         return None
@@ -412,17 +292,18 @@ def _checked_postings(
         _read_through(path)
         file = open_postings(folder, entry)
         assert file is not None
-        return file.all_postings()
+        file.all_postings()  # which decodes them all, and is not kept
     except (CorruptIndexError, FileNotFoundError) as error:
         affected = tuple(
             page_id for page_id, kept in zip(ids, keep, strict=True) if kept and page_id
         )
         damage.append(Damage(f"{SEGMENTS}/{path.name}", _fault(error), "words", affected))
         return None
+    return file
 
 
 def _checked_ivf_pq(
-    folder: Folder, manifest: Manifest, parts: list[_Part]
+    folder: Folder, manifest: Manifest, parts: list[Part]
 ) -> tuple[IvfPq | None, set[int], list[Damage]]:
     """The IVF-PQ if it is undamaged, segments with damaged PQ codes, and what is wrong."""
     entry, damage, unencoded = manifest.candidates, list[Damage](), set[int]()

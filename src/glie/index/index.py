@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from glie.candidates import build
 from glie.codec.codec import Codec
 from glie.codec.codes import Codes
 from glie.errors import CorruptIndexError, IdError, IndexFolderError, InputError, VectorError
@@ -23,10 +22,12 @@ from glie.identity import EncoderId, Identified
 from glie.index import health
 from glie.index.adding import Batch, adapt, add_batches, batches_of
 from glie.index.commit import next_manifest
+from glie.index.compacting import Texts, is_compact, rewrite
 from glie.index.folder import Folder, Manifest, TextEntry
 from glie.index.format import damaged
-from glie.index.health import Health, Repair
+from glie.index.health import Health
 from glie.index.info import IndexInfo, index_info
+from glie.index.repairing import Repair, repair
 from glie.index.shrinking import smaller_codec, write_shrunk
 from glie.index.snapshot import Snapshot
 from glie.index.words import Mask, analyzer_of, language_named, language_of
@@ -264,14 +265,14 @@ class Index:
                 f"{other.path}: made with another codec or encoder than {self.path}; indexes that "
                 "are merged share both"
             )
-        if self.has_text and other.has_text and self.language != other.language:
-            raise InputError(
-                f"{other.path}: its texts are in {other.language or 'no language'}, those of "
-                f"{self.path} in {self.language or 'none'}; indexes that are merged share it"
-            )
         with self._change() as state:
             theirs = other._state
-            dim = state.manifest.dim
+            dim, text = state.manifest.dim, state.manifest.text or other._text
+            if other.has_text and text != other._text:
+                raise InputError(
+                    f"{other.path}: its words are in {other.language or 'no language'}, those of "
+                    f"{self.path} in {text.language or 'none'}; indexes that are merged share it"
+                )
             if None not in (dim, other.dim) and dim != other.dim:
                 raise VectorError(
                     f"{other.path}: its vectors have {other.dim} numbers, those of {self.path} "
@@ -288,7 +289,6 @@ class Index:
                 writer.copy(theirs, number)
             writer.flush()
             if len(other) or gone:
-                text = self._text if self.has_text else other._text
                 self._commit(state, writer, kept, gone, dim or other.dim, text=text)
                 self._ids = (taken - leaving) | set(other.ids)
 
@@ -302,20 +302,25 @@ class Index:
                 self._commit(state, writer, range(len(state.segments)), gone, state.manifest.dim)
             return len(gone)
 
-    def compact(self) -> None:
+    def compact(self, texts: Texts | None = None, *, language: str | None = None) -> None:
         """Rewrite the index without deleted pages, in as few files as possible, and with candidate
-        files if it is large enough."""
+        files if it is large enough.
+
+        `texts` gives words to pages that have none, such as those of an older index: a function of
+        a page's id and metadata that returns its text or None. Their bytes come on top of a budget.
+        `language` is that of the texts, as in `create`; an index that has words keeps its own."""
         with self._change() as state:
-            stored, pay = state.candidates, build.candidates_pay(len(self))
-            misfit = pay != stored.complete() or stored.fault is not None
-            deleted = any(entry.deleted for entry in state.manifest.segments)
-            if len(state.segments) < 2 and not deleted and not misfit:
+            text = self._text if language is None else TextEntry(language_named(language))
+            if self.has_text and text != self._text:
+                raise InputError(
+                    f"{self.path}: its words are in {self.language or 'no language'}, not in "
+                    f"{language}; leave language out"
+                )
+            if is_compact(state) and (texts is None or not len(self)):
                 return
             writer = SegmentWriter(self._folder, state.manifest.next_number)
-            for number in range(len(state.segments)):
-                writer.copy(state, number)
-            writer.flush()
-            self._commit(state, writer, [], set(), state.manifest.dim)
+            rewrite(state, writer, texts, analyzer_of(text.language))
+            self._commit(state, writer, [], set(), state.manifest.dim, text=text)
 
     def shrunk(
         self,
@@ -325,17 +330,20 @@ class Index:
         progress: OnProgress = ignore,
     ) -> Index:
         """Make a smaller index of the same pages from what is stored: it needs neither the encoder
-        nor the page vectors. Ids, metadata and images stay the same, and this index is only read.
-        If it fails, nothing is left at `to`."""
-        codec = smaller_codec(self.codec, self.info(), bytes_per_page, self.path)
+        nor the page vectors. Ids, metadata, images and words stay the same, and this index is only
+        read. If it fails, nothing is left at `to`."""
+        state = self._state
+        codec = smaller_codec(self.codec, self.info(), state, bytes_per_page, self.path)
         if os.path.lexists(to):
             raise IndexFolderError(f"{to}: already there; choose another name")
-        state, made = self._state, Index.create(to, codec, encoder=self.encoder)
+        known = state.manifest.text
+        language = None if known is None else known.language or "none"
+        made = Index.create(to, codec, encoder=self.encoder, language=language)
         try:
             with made._change() as empty:
                 writer = SegmentWriter(made._folder, empty.manifest.next_number)
                 write_shrunk(state, writer, self.codec, codec, progress)
-                made._commit(empty, writer, [], set(), state.manifest.dim, text=self._text)
+                made._commit(empty, writer, [], set(), state.manifest.dim)
         except BaseException:
             shutil.rmtree(made.path, ignore_errors=True)
             raise
@@ -388,7 +396,7 @@ class Index:
             raise InputError(f"text: found {len(questions)} for {len(checked)} queries")
         hits = []
         for q, (allowed, words) in enumerate(questions):
-            mine = selection if allowed is None else selection._replace(allowed=allowed)
+            mine = selection if allowed is None else state.select(options, self.codec, allowed)
             ranking = hybrid(mine, checked.slice(q, q + 1), [words], options.top, shortlist)
             hits += hits_of(ranking, state.record)
         return hits
@@ -436,7 +444,7 @@ class Index:
     @staticmethod
     def repair(path: str | os.PathLike[str]) -> Repair:
         """Commit a state of all that is undamaged; damaged files are kept in `damaged/`."""
-        return health.repair(Folder(path))
+        return repair(Folder(path))
 
     def _live_ids(self, state: Snapshot) -> set[str]:
         """The ids of all pages, kept in memory between additions."""

@@ -74,6 +74,11 @@ class LexicalFile:
         self._stream = stream
         self._sections = np.split(data[size:], np.cumsum(sizes)[:-1])
 
+    @property
+    def content_bytes(self) -> int:
+        """Of `bytes`, those that grow with the pages: without header and padding."""
+        return int(self._stream + 2 * self.pages)
+
     def postings(self, term: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
         """The rows of the pages with a term, ascending, and how often it is on each (at most 255
         times)."""
@@ -124,7 +129,7 @@ class LostPostings:
 
     def __init__(self, fault: CorruptIndexError) -> None:
         self._fault = fault
-        self.bytes = 0
+        self.bytes = self.content_bytes = 0
 
     @property
     def lengths(self) -> npt.NDArray[np.uint16]:

@@ -16,7 +16,9 @@ from glie.progress import OnProgress, Progress
 PAGES_PER_SHRINK = 64  # in one step: each anchor becomes as many vectors as it stands for
 
 
-def smaller_codec(codec: Codec, info: IndexInfo, bytes_per_page: int, place: object) -> Codec:
+def smaller_codec(
+    codec: Codec, info: IndexInfo, state: Snapshot, bytes_per_page: int, place: object
+) -> Codec:
     """The codec for the pages of an index in fewer bytes."""
     if info.dim is None or not info.pages:
         raise InputError(f"{place}: it holds no page; make a new index with that budget")
@@ -27,7 +29,8 @@ def smaller_codec(codec: Codec, info: IndexInfo, bytes_per_page: int, place: obj
             f"bytes_per_page: found {bytes_per_page}, but a page of {place} takes {now:,.0f}; "
             "expected fewer"
         )
-    return smaller(codec, bytes_per_page, info.dim, text_bytes=math.ceil(info.text_bytes / stored))
+    words = sum(file.content_bytes for file in state.postings if file)
+    return smaller(codec, bytes_per_page, info.dim, text_bytes=math.ceil(words / stored))
 
 
 def write_shrunk(

@@ -151,9 +151,13 @@ class Snapshot:
             return None
         return Words(self.manifest.text.language, self.postings, self.bounds, self._alive)
 
-    def select(self, options: SearchOptions, codec: Codec) -> Selection:
-        """The pages that a search with these options may find."""
-        allowed, exact = self.allowed(options.ids, options.filter), options.exact
+    def select(
+        self, options: SearchOptions, codec: Codec, allowed: Mask | None = None
+    ) -> Selection:
+        """The pages that a search with these options may find, or those of them that are
+        `allowed`."""
+        allowed = self.allowed(options.ids, options.filter) if allowed is None else allowed
+        exact = options.exact
         if exact is None:
             pages = len(self) if allowed is None else int(np.count_nonzero(allowed))
             exact = not build.candidates_pay(pages) or not self.candidates.complete()

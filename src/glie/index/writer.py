@@ -21,6 +21,9 @@ PAGES_PER_STEP = 512  # compressed or copied in one step
 BYTES_A_POSTING = 8  # in memory, until a segment is written
 MAX_NESTING = 64  # levels of metadata
 
+# From the words and record lines of some pages to the words that are stored.
+Fill = Callable[[Selected | None, Sequence[bytes]], Selected | None]
+
 
 class SegmentWriter:
     """Collects pages and writes them as segments of bounded size."""
@@ -86,22 +89,28 @@ class SegmentWriter:
         gone: Container[int] = (),
         *,
         change: Callable[[StoredCodes], StoredCodes] = lambda codes: codes,
+        fill: Fill = lambda words, records: words,
         step: int = PAGES_PER_STEP,
     ) -> None:
         """Add the live pages of a stored segment, except those at the positions `gone`. `change`
-        may replace their codes. Pages go in steps of `step`."""
+        may replace their codes, and `fill` their words. Pages go in steps of `step`."""
         segment, images = state.segments[number], state.images[number]
-        stored = state.postings[number]
-        postings = None if stored is None else stored.all_postings()
-        first = int(state.bounds[number])
+        stored, first = state.postings[number], int(state.bounds[number])
         rows = [row for row in state.live(number).tolist() if first + row not in gone]
+        postings = None if stored is None else stored.all_postings()
+        if postings is not None and len(rows) < segment.pages:
+            # what is not copied is not kept in memory until the next segment is written
+            postings = Postings.merged([Selected(postings, np.array(rows, np.int64))])
         for at in range(0, len(rows), step):
             part = rows[at : at + step]
+            lines = [segment.line(row) for row in part]
+            places = np.arange(at, at + len(part))
+            words = None if postings is None else Selected(postings, places)
             self.add(
                 change(segment.codes.take(np.array(part))),
-                [segment.line(row) for row in part],
+                lines,
                 [images.image(row) if images else None for row in part],
-                None if postings is None else Selected(postings, np.array(part)),
+                fill(words, lines),
             )
 
     def take_number(self) -> int:

@@ -59,13 +59,26 @@ class Postings(NamedTuple):
             place = np.full(len(part.lengths), -1)
             place[kept] = before + np.arange(len(kept))
             stays = place[part.lists.rows] >= 0
-            fingerprints.append(np.repeat(part.lists.fingerprints, part.lists.counts)[stays])
+            fingerprints.append(part.fingerprints[stays])
             rows.append(place[part.lists.rows[stays]])
             frequencies.append(part.lists.frequencies[stays])
             lengths.append(part.lengths[kept])
             before += len(kept)
         lists = _lists(*map(_joined, (fingerprints, rows, frequencies)))
         return cls(lists, _joined(lengths).astype(np.uint16))
+
+    def filled(self, other: Postings) -> Postings:
+        """These postings and, for pages that have none, those of `other`, which has no more."""
+        both = [
+            (part.fingerprints, part.lists.rows, part.lists.frequencies) for part in (self, other)
+        ]
+        lists = _lists(*map(_joined, zip(*both, strict=True)))
+        return Postings(lists, self.lengths + other.lengths)
+
+    @property
+    def fingerprints(self) -> npt.NDArray[np.uint32]:
+        """The fingerprint of each posting's term."""
+        return np.repeat(self.lists.fingerprints, self.lists.counts)
 
 
 class Selected(NamedTuple):

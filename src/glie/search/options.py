@@ -51,8 +51,8 @@ class SearchOptions:
             raise InputError(
                 f"mode: expected {', '.join(MODES[:-1])} or {MODES[-1]}, found {self.mode!r}"
             )
-        if isinstance(self.text, str) or not all(isinstance(one, str) for one in self.text or ()):
-            raise InputError("text: expected a list with the words of each query")
+        if self.text is not None:
+            object.__setattr__(self, "text", _checked_text(self.text))
         _ = self.filter
         if self.ids is not None:
             object.__setattr__(self, "ids", distinct_ids(self.ids))
@@ -62,6 +62,14 @@ class SearchOptions:
         """What `where` means; None: every page."""
         found = And(()) if self.where is None else from_json(self.where)
         return None if found == And(()) else found
+
+
+def _checked_text(text: Any) -> list[str]:
+    one = isinstance(text, (str, bytes)) or not isinstance(text, Iterable)
+    texts = [] if one else list(text)
+    if one or not all(isinstance(words, str) for words in texts):
+        raise InputError("text: expected a list with the words of each query")
+    return texts
 
 
 def check_number(name: str, number: object, least: int) -> None:
