@@ -55,6 +55,11 @@ def least_bytes(dim: int, codewords: int) -> int:
     return OVERHEAD + vector_bytes(dim, ANCHOR_TYPE) + 2 + most_residual_bytes(1, codewords, 1)
 
 
+def share_of_text(text_bytes: int, bytes_per_page: int) -> int:
+    """What the words of a page may take of a budget: codes keep LEAST_FOR_CODES of it."""
+    return max(0, min(text_bytes, _room(bytes_per_page) + OVERHEAD - LEAST_FOR_CODES))
+
+
 def adaptive_config(bytes_per_page: int) -> CodecConfig:
     """The budget alone: the first pages choose the other settings."""
     if _room(bytes_per_page) < 1:

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from glie.codec.adapt import Sample, adapted_to, drawn, fits
 from glie.codec.anchors import anchor, cluster
-from glie.codec.budget import LEAST_FOR_CODES, adaptive_config, vector_bytes
+from glie.codec.budget import adaptive_config, share_of_text, vector_bytes
 from glie.codec.codes import Codes
 from glie.codec.config import CodecConfig
 from glie.codec.readout.base import AnchorsOnly, Readout
@@ -234,8 +234,7 @@ class Codec:
         budget = self.config.bytes_per_page
         if not budget:
             return self
-        text_bytes = max(0, min(text_bytes, budget - LEAST_FOR_CODES))
-        codec = self._with(text_bytes=text_bytes)
+        codec = self._with(text_bytes=share_of_text(text_bytes, budget))
         if not isinstance(self.readout, Residual):
             return codec
         config = self.readout.config_for(codec.config.code_bytes)

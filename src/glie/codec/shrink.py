@@ -11,6 +11,7 @@ import dataclasses
 import numpy as np
 
 from glie.codec.anchors import MAX_VECTORS, anchor, clusters_of
+from glie.codec.budget import share_of_text
 from glie.codec.codec import Codec
 from glie.codec.codes import Codes, quantised
 from glie.codec.config import CodecConfig
@@ -21,7 +22,8 @@ from glie.pages import Pages
 
 def smaller(source: Codec, bytes_per_page: int, dim: int, *, text_bytes: int = 0) -> Codec:
     """The codec that stores the same pages in fewer bytes, with the same read-out. Their words take
-    `text_bytes` of these."""
+    `text_bytes` of these, or what the codes leave them."""
+    text_bytes = share_of_text(text_bytes, bytes_per_page)
     config = source.readout.smaller(source.config, bytes_per_page - text_bytes, dim)
     if text_bytes:
         config = dataclasses.replace(config, bytes_per_page=bytes_per_page, text_bytes=text_bytes)

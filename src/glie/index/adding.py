@@ -84,7 +84,7 @@ def _text_bytes(texts: Sequence[str | None], analyzer: Analyzer) -> int:
         return 0
     found = [set(analyzer.terms(text)) for text in texts if text]
     pages = len(texts)
-    new = len(set().union(*found)) * min(1, pages / USUAL_PAGES) ** FEWER_NEW_TERMS
+    new = len(set().union(*found)) * math.pow(min(1, pages / USUAL_PAGES), FEWER_NEW_TERMS)
     total = BYTES_A_POSTING * sum(map(len, found)) + BYTES_A_NEW_TERM * new
     return math.ceil(total / pages)
 

@@ -36,6 +36,7 @@ from glie.index.writer import (
     merge_tail,
 )
 from glie.lexical.query import Query, parse
+from glie.lexical.terms import Analyzer
 from glie.pages import Pages
 from glie.progress import OnProgress, ignore
 from glie.search.hybrid import WordScores, hybrid, lexical
@@ -123,9 +124,14 @@ class Index:
     def _text(self) -> TextEntry:
         return self._state.manifest.text or TextEntry(language_of(self.encoder))
 
+    @property
+    def analyzer(self) -> Analyzer:
+        """What finds the terms of texts and questions."""
+        return analyzer_of(self.language)
+
     def parse(self, question: str) -> Query:
         """What a person has typed: words, phrases in quotes, and what is excluded (-word)."""
-        return parse(question, analyzer_of(self.language))
+        return parse(question, self.analyzer)
 
     @property
     def generation(self) -> int:
@@ -244,8 +250,7 @@ class Index:
             writer = SegmentWriter(self._folder, state.manifest.next_number)
             arriving = len(pages) if isinstance(pages, Pages) else PAGES_PER_STEP
             kept = merge_tail(state, writer, gone, arriving)
-            codec = self.codec
-            analyzer = analyzer_of(self.language)
+            codec, analyzer = self.codec, self.analyzer
             if codec.adapts and state.manifest.dim is None:
                 codec, batches = adapt(codec, pages, batches, analyzer)
             dim = state.manifest.dim

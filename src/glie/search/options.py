@@ -47,10 +47,7 @@ class SearchOptions:
             object.__setattr__(self, "shortlist", int(self.shortlist))
         if self.exact not in (None, True, False):
             raise InputError(f"exact: expected None, True or False, found {self.exact!r}")
-        if self.mode not in (None, *MODES):
-            raise InputError(
-                f"mode: expected {', '.join(MODES[:-1])} or {MODES[-1]}, found {self.mode!r}"
-            )
+        check_mode(self.mode)
         if isinstance(self.text, str) or not all(isinstance(one, str) for one in self.text or ()):
             raise InputError("text: expected a list with the words of each query")
         _ = self.filter
@@ -62,6 +59,12 @@ class SearchOptions:
         """What `where` means; None: every page."""
         found = And(()) if self.where is None else from_json(self.where)
         return None if found == And(()) else found
+
+
+def check_mode(mode: object) -> None:
+    """Refuse what is neither a mode nor None."""
+    if mode not in (None, *MODES):
+        raise InputError(f"mode: expected {', '.join(MODES[:-1])} or {MODES[-1]}, found {mode!r}")
 
 
 def check_number(name: str, number: object, least: int) -> None:

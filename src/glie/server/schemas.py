@@ -207,6 +207,9 @@ class Info(Model):
     image_bytes: int
     codec_bytes: int
     document_bytes: int
+    text_bytes: int = Field(description="Of `bytes`, the words of the pages.")
+    pages_with_text: int = Field(description="Pages whose words can be searched.")
+    language: str | None = Field(description="The language of these words; null: none.")
     vectors: int
     read_only: bool
     limits: dict[str, int]
