@@ -100,9 +100,10 @@ class Retriever:
 
     def search(
         self,
-        question: str,
+        question: str = "",
         top: int = 10,
         *,
+        like: str | None = None,
         documents: Iterable[str] | None = None,
         where: Where | None = None,
         mode: str | None = None,
@@ -114,6 +115,9 @@ class Retriever:
         alone, which needs no encoder. By default it is hybrid if the index has the words of its
         pages. "In quotes" asks for an exact word or phrase, -word excludes.
 
+        `like` is the id of a page, in place of a question: the pages most like it, by the vectors
+        that the index stores of it.
+
         `documents` (names, paths or folders) and `where` (metadata) restrict the pages. `options`
         go to the search of the index or collection: `shortlist`, `exact`, ...
         """
@@ -124,6 +128,12 @@ class Retriever:
             allowed = {name for name, metadata in index.records() if where(name, metadata)}
             ids, where = sorted(allowed if ids is None else allowed.intersection(ids)), None
         options |= {"ids": ids, "where": where}
+        if like is not None:
+            if question or mode not in (None, LATE):
+                raise InputError("like: expected no question beside it, nor a mode with words")
+            if not isinstance(index, Index):
+                raise InputError("like: expected an index; an engine does not return its codes")
+            return index.like(like, top, **options)
         return answer(index, question, top, self.encode, _original, mode=mode, **options)
 
 
@@ -156,9 +166,11 @@ def answer(
         options |= {"text": [question], "mode": mode}
     if not len(pages):
         return Hits([], [], [], Cost(0, 0, 0, 0.0))
-    began = time.perf_counter()
-    vectors = None if mode == LEXICAL else [encode(question if query is None else query.text)]
-    seconds = time.perf_counter() - began
+    vectors, seconds = None, 0.0
+    if mode != LEXICAL:
+        began = time.perf_counter()
+        vectors = [encode(question if query is None else query.text)]
+        seconds = time.perf_counter() - began
     phrases = [] if query is None else [one for one in query.required if one.inexact]
     hits = pages.search(vectors, max(top, MOST_READ) if phrases else top, **options)[0]
     if phrases:

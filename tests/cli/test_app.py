@@ -73,7 +73,6 @@ from tests.evaluation.sets import write_set
         (["search", "x.glie", "a", "--mode", "fuzzy"], "mode: expected hybrid, late or lexical"),
         (["search", "plain.glie", "a", "--mode", "lexical"], "no page has text"),
         (["search", "x.glie", 'report "--"'], "found '--' in quotes, expected a word in it"),
-        (["search", "x.glie", "-draft"], "No such option"),
         (["search", "x.glie", " -draft"], "the question only excludes words"),
         (["search", "plain.glie", "a"], "it does not name the encoder"),
         (["search", "strange.glie", "a"], "encoder 'gone' is unknown"),

@@ -10,7 +10,7 @@ import shutil
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -40,7 +40,14 @@ from glie.lexical.terms import Analyzer
 from glie.pages import Pages
 from glie.progress import OnProgress, ignore
 from glie.search.hybrid import WordScores, hybrid, lexical
-from glie.search.options import LATE, LEXICAL, SearchOptions, checked_queries
+from glie.search.options import (
+    LATE,
+    LEXICAL,
+    SearchKeywords,
+    SearchOptions,
+    check_number,
+    checked_queries,
+)
 from glie.search.results import Hits, hits_of
 from glie.search.two_stage import two_stage
 
@@ -397,6 +404,16 @@ class Index:
             ranking = hybrid(mine, checked.slice(q, q + 1), [words], options.top, shortlist)
             hits += hits_of(ranking, state.record)
         return hits
+
+    def like(self, page_id: str, top: int = 10, **keywords: Unpack[SearchKeywords]) -> Hits:
+        """The `top` pages most like one of the index, without it, by its stored vectors alone."""
+        check_number("top", top, 1)
+        codes = self.codes([page_id])
+        vectors = codes.vectors[0][codes.counts[0] > 0]
+        keywords["normalize"] = True  # they are rounded
+        hits = self.search([vectors], top + 1, **keywords)[0]
+        others = [row for row, found in enumerate(hits.ids) if found != page_id]
+        return hits.take(others[:top])
 
     def _questions(
         self, state: Snapshot, options: SearchOptions

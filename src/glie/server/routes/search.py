@@ -69,16 +69,19 @@ def add_search(app: FastAPI, library: Library, metrics: Metrics, limits: Limits)
 
     def check(asked: schemas.SearchRequest, index: glie.Index) -> None:
         """Refuse a request that no index could answer, or that is too large."""
-        if (asked.query is None) == (asked.vectors is None):
-            raise InputError("expected either query, a question in words, or vectors")
+        if [asked.query, asked.vectors, asked.like].count(None) != 2:
+            raise InputError(
+                "expected either query, a question in words, or vectors, or like, a page"
+            )
         if asked.query is not None:
             check_question(asked.query, limits)
-        if asked.mode not in (None, LATE) and not index.has_text:
-            raise InputError(f"mode: {asked.mode} searches words, and no page has text")
+        if asked.mode not in (None, LATE):
+            if asked.query is None:
+                raise InputError(f"mode: {asked.mode} searches words; give the question as query")
+            if not index.has_text:
+                raise InputError(f"mode: {asked.mode} searches words, and no page has text")
         if asked.vectors is None:
             return
-        if asked.mode not in (None, LATE):
-            raise InputError(f"mode: {asked.mode} searches words; give the question as query")
         lengths = {len(row) for row in asked.vectors}
         if len(lengths) != 1:
             raise InputError("vectors: expected at least one row, and rows of one length")
@@ -105,6 +108,8 @@ def add_search(app: FastAPI, library: Library, metrics: Metrics, limits: Limits)
                 mode=asked.mode,
                 **options,
             )
+        if asked.like is not None:
+            return index.like(asked.like, asked.top, **options)
         if not len(index):
             return glie.Hits([], [], [], glie.Cost(0, 0, 0, 0.0))
         return index.search(vectors_of(asked), asked.top, **options)[0]
