@@ -143,7 +143,7 @@ def test_words_and_meaning(run: Run, worded: Path) -> None:
     assert len(late) == 5
     assert not {"meaning", "words"} & set(late[0])
     lexical = run(*asked, "--mode", "lexical").json["hits"]
-    assert [hit["id"] for hit in lexical][0] == "list.pdf#2"
+    assert lexical[0]["id"] == "list.pdf#2"
     assert (lexical[0]["meaning"], lexical[0]["words"]) == (0, lexical[0]["score"])
 
 
