@@ -309,10 +309,10 @@ def test_the_command_line(
         (reports / f"{number}.txt").write_text(" ".join(words))
     (reports / "bad.pdf").write_bytes(b"no PDF")
     given = ["reports", "--encoder", Network().save(reports.parent / "tiny")]
-    words = ["--text", "layer", "--language", "de"]
-    assert run("index", *given, *words, "--to", "one.glie").code == 3
+    lexical = ["--text", "layer", "--language", "de"]
+    assert run("index", *given, *lexical, "--to", "one.glie").code == 3
     to = ["--to", "many.glie", "--workers", 2]
-    many = run("cluster", "index", *given, *words, *to, "--json")
+    many = run("cluster", "index", *given, *lexical, *to, "--json")
     assert many.code == 3
     assert "bad.pdf" in many.err
     one, other = glie.Index.open("one.glie"), glie.Index.open("many.glie")
