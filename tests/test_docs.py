@@ -53,13 +53,15 @@ def test_the_three_lines_of_python(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All but the fits, which take minutes."""
     monkeypatch.chdir(tmp_path)
-    budget, library, fits = python_of(DOCS / "guide.md")
+    words, budget, library, fits = python_of(DOCS / "guide.md")
     assert "glie.fit(" in fits
     arrays = make_arrays(4, dim=128)
     encoded = [([array], [f"{i}"], None) for i, array in enumerate(arrays)]
     names: dict[str, Any] = {"arrays": arrays[:2], "queries": arrays[1:2], "encoded": encoded}
     exec(compile(library, "docs/guide.md", "exec"), names)
     assert names["index"].ids == ["a.pdf#2", "0", "1", "2", "3"]
+    exec(compile(words, "docs/guide.md", "exec"), names)
+    assert (names["hits"].ids, names["others"].ids) == (["a.pdf#1"], ["a.pdf#2"])
     made, rest = budget.split("\n", 1)
     names = {"glie": glie, "pages": glie.Pages(make_arrays(60, dim=128))}
     exec(compile(made.replace("my.glie", "other.glie"), "docs/guide.md", "exec"), names)

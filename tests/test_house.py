@@ -25,8 +25,8 @@ ROOMS: dict[str, str] = {
     "pages": "errors",
     "measures": "errors",
     "identity": "errors",
-    "documents": "errors wording",
-    "lexical": "errors storage kernels",
+    "documents": "errors",
+    "lexical": "errors wording storage kernels",
     "geometry": "errors progress pages",
     "codec": "errors renamed progress storage kernels pages identity",
     "candidates": "errors kernels codec",
@@ -58,11 +58,11 @@ ROOMS: dict[str, str] = {
     ),
     "on_ray": "renamed distributed",
     "server": (
-        "errors wording progress storage filters pages identity documents geometry codec search "
-        "index planning encoders ingest retriever glie"
+        "errors wording progress storage filters pages identity documents lexical geometry codec "
+        "search index planning encoders ingest retriever glie"
     ),
     "cli": (
-        "errors wording progress filters documents geometry codec search index engines planning "
+        "errors wording progress filters documents lexical geometry codec search index engines planning "
         "encoders ingest retriever training glie evaluation integrations indexing distributed "
         "server"
     ),

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import glie
+from glie.documents.original import file_digest
 from glie.identity import EncoderId
 from glie.retriever import Retriever, encoder_of, load_recorded
 from tests.conftest import make_arrays
@@ -133,3 +134,71 @@ def test_what_encodes_is_checked(index: glie.Index) -> None:
     for count in (0, 2):
         with pytest.raises(glie.InputError, match=f"one question, found {count}"):
             Retriever(index, lambda texts, n=count: make_arrays(n) if n else []).search("1")
+
+
+@pytest.fixture
+def worded(tmp_path: Path) -> glie.Index:
+    """Pages that begin with their number, in files with their texts."""
+    texts = [
+        "0 the net income of the year",
+        "1 net of tax, an income",
+        "2 incomes, nets",
+        "3 a file that is gone: income, net",
+        "4 net income, in a draft",
+    ]
+    metadata = []
+    for number, text in enumerate(texts):
+        path = tmp_path / f"{number}.txt"
+        path.write_text(text)
+        metadata.append({"path": str(path), "page": 1, "digest": file_digest(path)})
+    (tmp_path / "3.txt").unlink()
+    made = glie.Index.create(tmp_path / "x.glie", glie.Codec(k=4), language="en")
+    pages = glie.Pages(make_arrays(30)[: len(texts)], [str(n) for n in range(len(texts))])
+    made.add(pages, metadata, texts=texts)
+    return made
+
+
+def test_a_phrase_is_looked_up_in_the_documents(worded: glie.Index) -> None:
+    """Postings know which words a page has, not their order. A page that cannot be read stays."""
+    retriever = Retriever(worded, Numbered())
+    assert set(retriever.search('"net income"', mode="lexical").ids) == {"0", "3", "4"}
+    assert set(retriever.search('"net income" -draft', mode="lexical").ids) == {"0", "3"}
+    assert retriever.search('"net income"', 1, mode="lexical").ids[0] in {"0", "3", "4"}
+    assert set(retriever.search("net income", mode="lexical").ids) == {*"01234"}
+    assert retriever.search('"2"', 1).ids == ["2"]  # hybrid
+
+
+def test_words_alone_need_no_encoder(worded: glie.Index) -> None:
+    def encode(texts: Sequence[str]) -> Any:
+        raise AssertionError
+
+    hits = Retriever(worded, encode).search("draft", mode="lexical")
+    assert (hits.ids, hits.cost.encode_seconds) == (["4"], 0)
+
+
+def test_what_is_typed_is_checked_before_an_encoder_is_loaded(worded: glie.Index) -> None:
+    for question, mode, message in (
+        ("-draft", None, "only excludes words"),
+        ('"--"', None, "expected a word in it"),
+        ("draft", "fuzzy", "mode: expected hybrid, late or lexical, found 'fuzzy'"),
+    ):
+        with pytest.raises(glie.InputError, match=message):
+            Retriever(worded, "nowhere/to-be-found").search(question, mode=mode)
+
+
+def test_more_like_a_page(index: glie.Index) -> None:
+    retriever = Retriever(index, "nowhere/to-be-found")
+    hits = retriever.search(like="a.pdf#8", top=3)
+    assert (len(hits), "a.pdf#8" in hits.ids) == (3, False)
+    codes = index.codes(["a.pdf#8"])
+    asked = [codes.vectors[0][codes.counts[0] > 0]]
+    assert index.search(asked, 4, normalize=True)[0].ids == ["a.pdf#8", *hits.ids]
+    only = retriever.search(like="a.pdf#8", documents=["0.pdf"], where={"page": [0, 3]})
+    assert set(only.ids) == {"a.pdf#1", "a.pdf#4"}
+    assert len(index.like("a.pdf#8", 100)) == 29
+    with pytest.raises(glie.IdError, match="'none' is not in"):
+        index.like("none")
+    with pytest.raises(glie.InputError, match="top: expected a whole number"):
+        index.like("a.pdf#8", 0)
+    with pytest.raises(glie.InputError, match="expected no question beside it"):
+        retriever.search("7", like="a.pdf#8")

@@ -124,12 +124,17 @@ OnIngestProgress = Callable[[IngestProgress], None]
 TEXTS = ("auto", "layer", "ocr", "none")
 
 
-class Reading(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Reading:
     """How to read documents."""
 
     keep_images: bool = False
     ocr: bool = True
     text: str = "auto"  # one of TEXTS
+
+    def __post_init__(self) -> None:
+        if self.text not in TEXTS:
+            raise InputError(f"text: expected {', '.join(TEXTS)}, found {self.text!r}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,14 +170,12 @@ def ingest(
     """Read, encode and add the documents that are new or have changed, 64 pages a commit. A file
     that cannot be read is reported, and the rest is indexed. `text` says whose words can be
     searched beside the vectors: "auto", "layer" (the text of files), "ocr" or "none"."""
-    if text not in TEXTS:
-        raise InputError(f"text: expected {', '.join(TEXTS)}, found {text!r}")
+    reading = Reading(keep_images, ocr, text)
     check_encoder(index, encoder)
     paths = list(paths)
     with index.writing():
         known = known_documents(index)
         found = named_apart(found_documents(paths), known)
-        reading = Reading(keep_images, ocr, text)
         report = store_documents(index, encoder, found, known, reading, progress).report
         report.documents_gone = gone_documents(paths, known, found)
     return report

@@ -13,14 +13,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, Unpack, cast
 
 from glie.documents.known import pages_of
-from glie.documents.original import original_text
+from glie.documents.original import original_text, unchanged
 from glie.encoders import Encoder, load_encoder
-from glie.errors import InputError
+from glie.errors import InputError, MissingExtraError
 from glie.filters import Filter, from_json
 from glie.identity import EncodedPages, EncoderId, check_encoder, recorded_encoder
 from glie.index.index import Index
+from glie.index.words import analyzer_of, language_of
 from glie.lexical.query import Phrase
-from glie.search.options import LATE, LEXICAL, SearchKeywords
+from glie.lexical.terms import Analyzer
+from glie.search.options import LATE, LEXICAL, SearchKeywords, check_mode
 from glie.search.results import Cost, Hits
 
 # A function that turns a list of texts into one (m, D) array a text.
@@ -98,9 +100,10 @@ class Retriever:
 
     def search(
         self,
-        question: str,
+        question: str = "",
         top: int = 10,
         *,
+        like: str | None = None,
         documents: Iterable[str] | None = None,
         where: Where | None = None,
         mode: str | None = None,
@@ -112,49 +115,95 @@ class Retriever:
         alone, which needs no encoder. By default it is hybrid if the index has the words of its
         pages. "In quotes" asks for an exact word or phrase, -word excludes.
 
+        `like` is the id of a page, in place of a question: the pages most like it, by the vectors
+        that the index stores of it.
+
         `documents` (names, paths or folders) and `where` (metadata) restrict the pages. `options`
         go to the search of the index or collection: `shortlist`, `exact`, ...
         """
-        if not isinstance(question, str) or not question.strip():
-            raise InputError(f"the question is empty (found {question!r:.40})")
+        check_mode(mode)
         index = self.refresh()
-        query = None
-        if mode is not None or getattr(index, "has_text", False):
-            options |= {"text": [question], "mode": mode}
-            query = index.parse(question) if mode != LATE else None
-        if query is not None and not query.text:
-            raise InputError(f"the question only excludes words (found {question!r:.40})")
         ids = None if documents is None else pages_of(index, documents)
-        if not len(index):
-            return Hits([], [], [], Cost(0, 0, 0, 0.0))
         if callable(where):
             allowed = {name for name, metadata in index.records() if where(name, metadata)}
             ids, where = sorted(allowed if ids is None else allowed.intersection(ids)), None
+        options |= {"ids": ids, "where": where}
+        if like is not None:
+            if question or mode not in (None, LATE):
+                raise InputError("like: expected no question beside it, nor a mode with words")
+            if not isinstance(index, Index):
+                raise InputError("like: expected an index; an engine does not return its codes")
+            return index.like(like, top, **options)
+        return answer(index, question, top, self.encode, _original, mode=mode, **options)
+
+
+def answer(
+    pages: Searchable,
+    question: str,
+    top: int,
+    encode: Callable[[str], Any],
+    read: Callable[[str, dict[str, Any]], str],
+    *,
+    mode: str | None = None,
+    **options: Any,
+) -> Hits:
+    """The `top` best pages for a question, as `Retriever.search` explains.
+
+    `encode` makes the vectors of a text; it is not called if words alone are searched. `read`
+    returns the text of a page, of which id and metadata are given, or nothing: postings do not know
+    the order of words, so pages are read again for a phrase.
+    """
+    if not isinstance(question, str) or not question.strip():
+        raise InputError(f"the question is empty (found {question!r:.40})")
+    index = pages if isinstance(pages, Index) else None
+    if index is None and mode not in (None, LATE):
+        raise InputError(f"mode {mode!r}: an engine holds no words; search with mode 'late'")
+    query = None
+    if index is not None and mode != LATE and (mode is not None or index.has_text):
+        query = index.parse(question)
+        if not query.text:
+            raise InputError(f"the question only excludes words (found {question!r:.40})")
+        options |= {"text": [question], "mode": mode}
+    if not len(pages):
+        return Hits([], [], [], Cost(0, 0, 0, 0.0))
+    vectors, seconds = None, 0.0
+    if mode != LEXICAL:
         began = time.perf_counter()
-        asked = question if query is None else query.text
-        vectors = None if mode == LEXICAL else [self.encode(asked)]
+        vectors = [encode(question if query is None else query.text)]
         seconds = time.perf_counter() - began
-        exactly = [] if query is None else [phrase for phrase in query.required if phrase.inexact]
-        more = MOST_READ if exactly else 0
-        hits = index.search(vectors, max(top, more), ids=ids, where=where, **options)[0]
-        if exactly:
-            hits = _with_phrases(hits, exactly, top)
-        return dataclasses.replace(
-            hits, cost=dataclasses.replace(hits.cost, encode_seconds=seconds)
-        )
+    phrases = [] if query is None else [one for one in query.required if one.inexact]
+    hits = pages.search(vectors, max(top, MOST_READ) if phrases else top, **options)[0]
+    if phrases:
+        hits = _with_phrases(hits, phrases, top, read)
+    return dataclasses.replace(hits, cost=dataclasses.replace(hits.cost, encode_seconds=seconds))
 
 
-def _with_phrases(hits: Hits, phrases: Sequence[Phrase], top: int) -> Hits:
+def _with_phrases(
+    hits: Hits, phrases: Sequence[Phrase], top: int, read: Callable[[str, dict[str, Any]], str]
+) -> Hits:
     """The first `top` hits whose text has these phrases. A page whose text cannot be read stays:
     it has the words."""
     kept = list[int]()
-    for row, metadata in enumerate(hits.metadata):
-        text = original_text(metadata)
+    for row, hit in enumerate(hits):
+        text = read(hit.id, hit.metadata)
         if not text or all(phrase.in_text(text) for phrase in phrases):
             kept.append(row)
         if len(kept) == top:
             break
     return hits.take(kept)
+
+
+def _original(_: str, metadata: dict[str, Any]) -> str:
+    """The text of a page for a phrase; empty where an extra is missing to read its file."""
+    try:
+        return original_text(metadata) if unchanged(metadata) else ""
+    except MissingExtraError:
+        return ""
+
+
+def analyzer_for(pages: EncodedPages) -> Analyzer:
+    """What finds the words of a question in the texts of pages."""
+    return pages.analyzer if isinstance(pages, Index) else analyzer_of(language_of(pages.encoder))
 
 
 def filter_from_outside(where: Mapping[str, Any] | None) -> Filter:

@@ -14,6 +14,8 @@ from tests.cli.conftest import Run
         (["reports"], "Missing option '--to' (or --engine)"),
         (["reports", "--to", "x", "--engine", "lancedb"], "Missing option '--to' (or --engine)"),
         (["reports", "--engine", "lancedb", "--url", "x"], "--collection: name the collection"),
+        (["reports", "--to", "x", "--text", "some"], "text: expected auto, layer, ocr, none"),
+        (["reports", "--engine", "lancedb", "--language", "de"], "an engine holds no words"),
         (["reports", "--engine", "a", "--url", "x", "--collection", "y"], "'a' is unknown"),
         (["reports", "--engine", "lancedb", "--collection", "y"], "--url: give the address"),
     ],

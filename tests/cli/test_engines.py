@@ -24,7 +24,7 @@ QUESTION = "capital expenditure in 2018"
 def test_export_and_search(engine: str, run: Run, reports: Path) -> None:
     there = ["--url", "store"]
     first = run("export", reports, "--to", engine, *there, "--json").json
-    expected = run("search", reports, QUESTION, "--json").json
+    expected = run("search", reports, QUESTION, "--mode", "late", "--json").json
     pages = first["pages"]
     assert (first["pages_uploaded"], first["collection"]) == (pages, "reports")
     assert pages == len(expected["hits"])
@@ -43,6 +43,8 @@ def test_export_and_search(engine: str, run: Run, reports: Path) -> None:
     both = ["--document", best["document"], "--where", "not page=2"]
     assert [hit["page"] for hit in some] != [1]
     assert [hit["page"] for hit in run(*asked, *both, "--json", QUESTION).json["hits"]] == [1]
+    done = run(*asked, "--mode", "hybrid", QUESTION)
+    assert (done.code, "an engine holds no words" in done.err) == (1, True)
     done = run(*asked, "--document", "c.pdf", QUESTION)
     assert (done.code, done.out) == (0, "no page matches\n")
     shown = run(*asked, QUESTION, "--top", 1, "--exact").out

@@ -23,14 +23,16 @@ def test_the_two_commands(run: Run, documents: Path) -> None:
     assert done.code == 0
     lines = done.out.split("\n")
     assert lines[0].split()[::2] == ["1", "a.pdf#1"]
-    assert lines[1].strip() == "Capital expenditure in 2018 was 1,577 million dollars"
+    share, said = lines[1].split(" words  ")
+    assert said.strip() == "Capital expenditure in 2018 was 1,577 million dollars"
+    assert 0 < int(share.strip(" %")) < 100
     shown = "".join(line.strip() for line in lines[2:4])  # a long path goes on in the next line
     assert shown.startswith(str(documents / "reports" / "a.pdf"))
     assert "3 pages scanned" in done.out
 
 
 def test_a_budget_in_bytes(run: Run, documents: Path) -> None:
-    asked = ("index", "reports", "--to", "x.glie")
+    asked = ("index", "reports", "--to", "x.glie", "--text", "none")
     assert run(*asked, "--bytes-per-page", 260).code == 0
     assert run(*asked).code == 0  # the index knows its budget
     assert run(*asked, "--bytes-per-page", 260).code == 0
@@ -60,6 +62,59 @@ def test_few_pages_go_above_a_budget_and_it_is_said_why(run: Run, documents: Pat
     assert run("info", "k.glie", "--json").json["budget"] is None
     roomy = ("--to", "large.glie", "--bytes-per-page", 40_000)
     assert "asked for" not in run("index", "reports", *roomy).out
+
+
+def test_words_count_in_a_budget(run: Run, documents: Path) -> None:
+    run("index", "reports", "--to", "x.glie", "--bytes-per-page", 260)
+    assert "k = 3, D = 128, int2, and at most 65 codewords a page" in run("info", "x.glie").out
+    many = " ".join(f"word{number}" for number in range(400))
+    Path("reports/many.txt").write_text(many)
+    done = run("index", "reports", "--to", "y.glie", "--bytes-per-page", 260)
+    assert "above the 260 asked for: " in done.out
+    assert "are words (`glie index --text none` leaves them out)" in done.out
+
+
+def test_whose_words_are_indexed(run: Run, documents: Path) -> None:
+    picture("Harbour invoice").save("reports/scan.png")
+    pages = {"auto": 4, "layer": 3, "ocr": 4, "none": 0}
+    for text, number in pages.items():
+        assert run("index", "reports", "--to", f"{text}.glie", "--text", text).code == 0
+        found = run("info", f"{text}.glie", "--json").json
+        assert (found["pages"], found["pages_with_text"]) == (4, number), text
+        assert (found["text_bytes"] > 0) == (number > 0)
+    shown = run("info", "layer.glie").out
+    assert "of these bytes a page; 3 of 4 pages with text, in English" in shown
+    assert "no page has text: only meaning is searched" in run("info", "none.glie").out
+    run("add", "none.glie", "reports/b.pdf", "--text", "layer")  # unchanged: not read again
+    Path("more.txt").write_text("Anchors")
+    assert run("add", "none.glie", "more.txt").code == 0
+    assert run("info", "none.glie", "--json").json["pages_with_text"] == 1
+    done = run("index", "reports", "--to", "new.glie", "--text", "some")
+    assert (done.code, done.err) == (
+        1,
+        "glie: text: expected auto, layer, ocr, none, found 'some'\n",
+    )
+    assert not Path("new.glie").exists()
+
+
+def test_the_language_of_words(run: Run, documents: Path) -> None:
+    Path("de").mkdir()
+    Path("de/a.txt").write_text("Die Häuser am Hafen")
+    asked = ("index", "de", "--to", "de.glie")
+    assert run(*asked, "--language", "de").code == 0
+    assert run("info", "de.glie", "--json").json["language"] == "german"
+    found = run("search", "de.glie", "Haus", "--mode", "lexical", "--json").json
+    assert [hit["id"] for hit in found["hits"]] == ["a.txt#1"]
+    assert run(*asked).code == 0  # the index knows its language
+    done = run(*asked, "--language", "fr")
+    assert (done.code, "its words are in german, not in fr" in done.err) == (1, True)
+    done = run("index", "de", "--to", "new.glie", "--language", "klingon")
+    assert (done.code, "language: found 'klingon'" in done.err) == (1, True)
+    assert len(done.err.splitlines()) == 1
+    assert not Path("new.glie").exists()
+    assert run("index", "de", "--to", "none.glie", "--language", "none").code == 0
+    found = run("search", "none.glie", "Haus", "--mode", "lexical")
+    assert (found.code, found.out) == (0, "no page matches\n")
 
 
 def test_vectors_a_page_as_before(run: Run, documents: Path) -> None:

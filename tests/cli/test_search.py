@@ -9,7 +9,8 @@ import pytest
 
 import glie
 from glie.candidates import build
-from tests.cli.conftest import Run
+from tests.cli.conftest import Done, Run
+from tests.documents.test_documents import make_pdf
 
 
 def test_search_as_json(run: Run, documents: Path) -> None:
@@ -109,3 +110,60 @@ def test_an_empty_index_answers(run: Run, documents: Path) -> None:
     assert run("search", "x.glie", "anything").out == "no pages: the index is empty\n"
     assert run("search", "x.glie", "anything", "--json").json["hits"] == []
     assert run("info", "x.glie").code == 0
+
+
+@pytest.fixture
+def worded(run: Run, documents: Path) -> Path:
+    """Three parts that an encoder hardly tells apart, and a draft."""
+    make_pdf(
+        Path("parts/list.pdf"),
+        [
+            "Pump housing, part 3M-2018-113, spare",
+            "Pump housing, part 3M-2018-114, spare",
+            "Pump housing, part 3M-2018-115, spare",
+            "Net of tax, the income of the pumps; a draft",
+            "The net income of the pumps",
+        ],
+    )
+    run("index", "parts", "--to", "x.glie")
+    return documents
+
+
+def ids(done: Done) -> list[str]:
+    return [hit["id"] for hit in done.json["hits"]]
+
+
+def test_words_and_meaning(run: Run, worded: Path) -> None:
+    asked = ("search", "x.glie", "3M-2018-114", "--json")
+    hit = run(*asked).json["hits"][0]
+    assert hit["id"] == "list.pdf#2"
+    assert hit["score"] == pytest.approx(hit["meaning"] + hit["words"], abs=1e-5)
+    assert hit["words"] > 0
+    late = run(*asked, "--mode", "late").json["hits"]
+    assert len(late) == 5
+    assert not {"meaning", "words"} & set(late[0])
+    lexical = run(*asked, "--mode", "lexical").json["hits"]
+    assert lexical[0]["id"] == "list.pdf#2"
+    assert (lexical[0]["meaning"], lexical[0]["words"]) == (0, lexical[0]["score"])
+
+
+def test_quotes_and_exclusions(run: Run, worded: Path) -> None:
+    assert ids(run("search", "x.glie", '"3M-2018-114"', "--json")) == ["list.pdf#2"]
+    assert ids(run("search", "x.glie", '"2018-114" pump', "--json")) == ["list.pdf#2"]
+    # a page with both words, but not beside each other, is left out
+    assert ids(run("search", "x.glie", '"net income"', "--json")) == ["list.pdf#5"]
+    assert "list.pdf#4" not in ids(run("search", "x.glie", "income -draft", "--json"))
+    done = run("search", "x.glie", '"no such words"')
+    assert (done.code, done.out) == (0, "no page matches\n")
+
+
+def test_words_need_no_encoder(run: Run, worded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*_: object, **__: object) -> None:
+        raise glie.EncoderError("the encoder is gone")
+
+    monkeypatch.setattr("glie.retriever.load_encoder", gone)
+    done = run("search", "x.glie", "3M-2018-114", "--mode", "lexical")
+    assert (done.code, "list.pdf#2" in done.out) == (0, True)
+    assert "100% words" in done.out
+    assert "load the encoder" not in done.out
+    assert run("search", "x.glie", "3M-2018-114").err == "glie: the encoder is gone\n"

@@ -309,12 +309,16 @@ def test_the_command_line(
         (reports / f"{number}.txt").write_text(" ".join(words))
     (reports / "bad.pdf").write_bytes(b"no PDF")
     given = ["reports", "--encoder", Network().save(reports.parent / "tiny")]
-    assert run("index", *given, "--to", "one.glie").code == 3
-    many = run("cluster", "index", *given, "--to", "many.glie", "--workers", 2, "--json")
+    lexical = ["--text", "layer", "--language", "de"]
+    assert run("index", *given, *lexical, "--to", "one.glie").code == 3
+    to = ["--to", "many.glie", "--workers", 2]
+    many = run("cluster", "index", *given, *lexical, *to, "--json")
     assert many.code == 3
     assert "bad.pdf" in many.err
     one, other = glie.Index.open("one.glie"), glie.Index.open("many.glie")
     assert contents(one) == contents(other)
+    assert one.language == other.language == "german"
+    assert one.info().pages_with_text == other.info().pages_with_text == len(one)
     assert many.json["pages"] == many.json["pages_added"] == len(one)
     there = ["--engine", "lancedb", "--url", "lance", "--collection", "pages"]
     stored = run("index", *given, "--ray", *there)  # the old spelling
@@ -322,6 +326,8 @@ def test_the_command_line(
     question = "w7 w8"
     expected = run("search", "one.glie", question, "--json").json["hits"]
     assert run("search", "many.glie", question, "--json").json["hits"] == expected
+    run("index", *given, "--text", "none", "--to", "plain.glie")  # an engine holds no words
+    expected = run("search", "plain.glie", question, "--json").json["hits"]
     found = run("search", *there, question, "--json").json["hits"]
     assert [hit["id"] for hit in found] == [hit["id"] for hit in expected]
     assert not list(reports.parent.glob("*.shards"))

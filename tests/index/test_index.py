@@ -187,9 +187,7 @@ def test_filters_on_metadata(index: glie.Index) -> None:
         found({"page": {">": None}})
 
 
-def test_records_are_read_once_a_field(
-    index: glie.Index, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_records_are_read_once_a_field(index: glie.Index, monkeypatch: pytest.MonkeyPatch) -> None:
     read = 0
     real = Segment.records
 

@@ -133,9 +133,23 @@ def test_nothing_but_the_protocol_on_stdout(tmp_path: Path) -> None:
     assert json.loads(answers[1]["result"]["content"][0]["text"])["pages"] == 0
 
 
+def test_words_and_meaning(server: Any) -> None:
+    def found(question: str, **how: Any) -> list[str]:
+        blocks = call(server, "search", question=question, **how)
+        return [block["id"] for block in blocks if isinstance(block, dict)]
+
+    assert found('"1,577"') == ["annual/report.pdf#1"]
+    assert found("1577", mode="lexical") == ["annual/report.pdf#1"]
+    assert "staff.pdf#1" not in found("vacation days -holiday", top=5)
+    assert len(found("1577", mode="late")) == 5
+    nothing = call(server, "search", question='"nowhere to be found"')
+    assert nothing == [{"note": "no page matches"}]
+
+
 def test_search(server: Any, made: Library, encoder: Encoder) -> None:
     question = "How much was spent on equipment?"
-    hits = glie.Index.open(made.path).search(encoder.encode_queries([question]), top=5)[0]
+    index = glie.Index.open(made.path)
+    hits = index.search(encoder.encode_queries([question]), top=5, text=[question])[0]
     found = call(server, "search", question=question)
     pages = [block for block in found if isinstance(block, dict)]
     assert [page["id"] for page in pages] == hits.ids

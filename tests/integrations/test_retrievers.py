@@ -84,7 +84,8 @@ def retrieve(request: pytest.FixtureRequest) -> Retrieve:
 
 def test_pages_are_those_of_glie(retrieve: Retrieve, made: Library, encoder: Encoder) -> None:
     index = glie.Index.open(made.path)
-    hits = index.search(encoder.encode_queries([QUESTION]), top=3)[0]
+    hits = index.search(encoder.encode_queries([QUESTION]), top=3, text=[QUESTION])[0]
+    assert hits.words is not None  # words and meaning
     found = retrieve(made.path, encoder=encoder, top=3)
     assert [page.id for page in found] == hits.ids
     assert [page.score for page in found] == pytest.approx(hits.scores, abs=1e-6)

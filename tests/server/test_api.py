@@ -11,10 +11,12 @@ from urllib.parse import quote
 
 import numpy as np
 import pytest
+from fastapi.testclient import TestClient
 from PIL import Image
 
 import glie
 from glie.encoders import Encoder
+from glie.server.app import create_app
 from glie.server.limits import Limits
 from tests.conftest import make_arrays, unit
 from tests.documents.test_documents import make_pdf
@@ -47,10 +49,65 @@ def test_search_in_words(client: Client) -> None:
     assert cost["milliseconds"] > 0
 
 
+def test_words_and_meaning(client: Client, index_path: Path) -> None:
+    ours = client()
+
+    def found(query: str, **asked: Any) -> list[dict[str, Any]]:
+        answer = ours.post("/search", json={"query": query, **asked})
+        assert answer.status_code == 200, answer.json()
+        return list(answer.json()["hits"])
+
+    best = found("1577")[0]
+    assert best["id"] == "reports/a.pdf#1"
+    assert best["score"] == pytest.approx(best["meaning"] + best["words"], abs=1e-5)
+    assert [best["snippet"][start:end] for start, end in best["marks"]] == ["1,577"]
+    late = found("1577", mode="late")[0]
+    assert (late["meaning"], late["words"]) == (None, None)
+    assert [hit["id"] for hit in found('"twice a year"')] == ["reports/a.pdf#2"]
+    assert found('"year a twice"') == []  # the words are there, the phrase is not
+    assert "reports/a.pdf#2" not in [hit["id"] for hit in found("inspected -rotor")]
+    heat = ours.get(f"/pages/{A1}/heatmap", params={"query": '"capital" -rotor'}).json()
+    assert [word["text"] for word in heat["words"]] == ["capital"]
+    facts = ours.get("/info").json()
+    assert (facts["pages_with_text"], facts["language"]) == (5, "english")
+    assert facts["text_bytes"] > 0
+    for query in ('"--"', "-rotor"):
+        refused = ours.post("/search", json={"query": query})
+        assert (refused.status_code, bool(error_of(refused))) == (422, True)
+    refused = ours.post("/search", json={"vectors": [[1.0] * 128], "mode": "hybrid"})
+    assert error_of(refused) == "mode: hybrid searches words; give the question as query"
+
+
+def test_words_need_no_encoder(index_path: Path) -> None:
+    index = glie.Index.create(index_path.parent / "y.glie", encoder="gone")
+    index.add(glie.Pages([np.eye(4)[:2]], ["p"]), texts=["part 3M-2018-114"])
+    with TestClient(create_app(index.path), "http://127.0.0.1") as ours:
+        found = ours.post("/search", json={"query": "3M-2018-114", "mode": "lexical"}).json()
+        assert [hit["id"] for hit in found["hits"]] == ["p"]
+        assert ours.post("/search", json={"query": "3M-2018-114"}).status_code == 422
+    index = glie.Index.create(index_path.parent / "z.glie", encoder="gone")
+    index.add(glie.Pages([np.eye(4)[:2]], ["p"]))
+    with TestClient(create_app(index.path), "http://127.0.0.1") as ours:
+        refused = ours.post("/search", json={"query": "a", "mode": "lexical"})
+        assert error_of(refused) == "mode: lexical searches words, and no page has text"
+
+
+def test_more_like_a_page(client: Client) -> None:
+    ours = client()
+    found = ours.post("/search", json={"like": "reports/a.pdf#1", "top": 3}).json()
+    assert (found["query"], len(found["hits"])) == (None, 3)
+    assert "reports/a.pdf#1" not in [hit["id"] for hit in found["hits"]]
+    only = {"like": "reports/a.pdf#1", "documents": ["b.pdf"]}
+    assert [h["id"] for h in ours.post("/search", json=only).json()["hits"]] == ["b.pdf#1"]
+    assert ours.post("/search", json={"like": "none"}).status_code == 404
+    refused = ours.post("/search", json={"like": "reports/a.pdf#1", "query": "a"})
+    assert (refused.status_code, "expected either" in error_of(refused)) == (422, True)
+
+
 def test_search_by_vectors_gives_the_same(client: Client, encoder: Encoder) -> None:
     ours = client()
     vectors = encoder.encode_queries(["holiday"])[0]
-    by_words = ours.post("/search", json={"query": "holiday"}).json()
+    by_words = ours.post("/search", json={"query": "holiday", "mode": "late"}).json()
     by_vectors = ours.post("/search", json={"vectors": vectors.tolist()}).json()
     assert [h["id"] for h in by_vectors["hits"]] == [h["id"] for h in by_words["hits"]]
     assert by_vectors["hits"][0]["score"] == pytest.approx(by_words["hits"][0]["score"], abs=1e-4)
@@ -221,7 +278,7 @@ def test_the_heat_map_of_what_the_index_keeps(client: Client) -> None:
     """Its words add up to the score that the search gave: they are made of the same vectors."""
     ours = client()
     asked = {"query": "turbines expenditure"}
-    hit = ours.post("/search", json={**asked, "top": 1}).json()["hits"][0]
+    hit = ours.post("/search", json={**asked, "top": 1, "mode": "late"}).json()["hits"][0]
     totals, similar = {}, {}
     for vectors in ("document", "index"):
         at = f"/pages/{A1}/heatmap"

@@ -67,6 +67,35 @@ def test_search_and_see_what_it_cost(page: Page) -> None:
     assert page.input_value("#query") == "capital expenditure in 2018"
 
 
+def test_words_and_meaning(page: Page) -> None:
+    ask(page, "capital expenditure in 2018")
+    meter = page.locator("#results .card").first.locator(".meter")
+    told = meter.get_attribute("aria-label") or ""
+    assert re.fullmatch(r"\d+% words, \d+% meaning", told)
+    assert meter.locator(".words").count() == 1
+    page.select_option("#by", "late")
+    expect(page.locator("#results .meter .words")).to_have_count(0)
+    assert "by=late" in page.url
+    page.select_option("#by", "lexical")
+    expect(page.locator("#results .card")).to_have_count(2)  # another page has "in"
+    ask(page, '"twice a year"')
+    expect(page.locator("#results .card")).to_have_count(1)
+    assert page.locator("mark").all_inner_texts() == ["twice", "a", "year"]
+    page.fill("#query", "nowhere")
+    page.press("#query", "Enter")
+    expect(page.locator("#said")).to_contain_text("No page matches.")
+
+
+def test_more_like_a_page(page: Page) -> None:
+    ask(page, "capital expenditure")
+    open_hit(page)
+    page.click("#to-like")
+    expect(page.locator("#said")).to_contain_text("4 pages like reports/a.pdf#1")
+    assert page.locator("[data-id='reports/a.pdf#1']").count() == 0
+    ask(page, "holiday")
+    assert "like=" not in page.url
+
+
 def test_open_a_page_and_see_why_word_by_word(page: Page) -> None:
     ask(page, "turbines expenditure")
     open_hit(page)

@@ -197,7 +197,10 @@ def test_hostile_names_stay_in_the_folder(client: Client, index_path: Path) -> N
         expected = kept if number != 2 else "x (2).txt"
         assert added.json()["documents"] == [expected]
     after = {path for path in index_path.parent.rglob("*") if "documents" not in path.parts}
-    assert {path.name for path in after - outside} <= {"lock", *(f"{n:08}.seg" for n in range(20))}
+    assert {path.name for path in after - outside} <= {
+        "lock",
+        *(f"{n:08}.{kind}" for n in range(20) for kind in ("seg", "lex")),
+    }
 
 
 def test_a_moved_index_shows_what_was_uploaded(

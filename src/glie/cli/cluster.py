@@ -16,7 +16,9 @@ from glie.cli.index import (
     EncoderName,
     K,
     KeepImages,
+    Language,
     Ocr,
+    TextOf,
     run,
 )
 from glie.cli.shared import (
@@ -57,6 +59,8 @@ def index(
     encoder: EncoderName = None,
     keep_images: KeepImages = False,
     ocr: Ocr = True,
+    text: TextOf = "auto",
+    language: Language = None,
     engine: Annotated[
         str | None,
         typer.Option(
@@ -84,15 +88,19 @@ def index(
     """
     from glie.distributed.ingest import ingest_on_ray, open_or_create_collection
     from glie.indexing import CodecChoice, open_or_create
+    from glie.ingest import Reading
 
     if (to is None) == (engine is None):
         raise typer.BadParameter("Missing option '--to' (or --engine): give one of them.")
     choice = CodecChoice(bytes_per_page, k, dtype, codec)
+    Reading(text=text)  # refused before a folder is created
+    if engine is not None and (text, language) != ("auto", None):
+        raise InputError("--text, --language: an engine holds no words; leave them out")
     place = shards or Path(f"{to or collection}.shards")
     target: glie.Index | Collection
     if to is not None:
         with status_line("loading the encoder"):
-            target, reader = open_or_create(to, documents, encoder, choice)
+            target, reader = open_or_create(to, documents, encoder, choice, language=language)
     elif collection is None:
         raise InputError("--collection: name the collection to store the pages in")
     else:
@@ -113,6 +121,7 @@ def index(
                 gpus=gpus,
                 keep_images=keep_images,
                 ocr=ocr,
+                text=text,
                 progress=show,
             ),
             as_json,

@@ -125,9 +125,10 @@ def index(
     glie index reports/ --to reports.glie
     """
     from glie.indexing import CodecChoice, open_or_create
-    from glie.ingest import ingest
+    from glie.ingest import Reading, ingest
 
     choice = CodecChoice(bytes_per_page, k, dtype, codec)
+    Reading(text=text)  # refused before a folder is created
     with status_line("loading the encoder"):
         target, reader = open_or_create(to, documents, encoder, choice, language=language)
     run(

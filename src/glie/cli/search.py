@@ -30,6 +30,7 @@ from glie.errors import InputError, MissingExtraError
 from glie.wording import count, printable
 
 if TYPE_CHECKING:
+    from glie.lexical.terms import Analyzer
     from glie.search.results import Cost, Hits
 
 
@@ -114,7 +115,7 @@ def search(
     glie search --engine qdrant --url http://localhost:6333 --collection reports "expenditure"
     """
     from glie.filters import all_of, from_json, parse
-    from glie.retriever import Retriever
+    from glie.retriever import Retriever, analyzer_for
     from glie.search.options import LATE
 
     has_index = engine is None or (Path(arguments[0]) / "manifest.json").exists()
@@ -146,20 +147,22 @@ def search(
                 filters.append(from_json({"document": document}))
             options["prefetch"] = prefetch
         options["where"] = all_of(filters)
+        retriever = Retriever(pages, encoder)
         with status_line("searching"):  # this also loads the encoder
-            hits = Retriever(pages, encoder).search(question, top, **options)
-    rows = _rows(hits, question)
+            hits = retriever.search(question, top, **options)
+        held, analyzer = len(retriever.index), analyzer_for(retriever.index)
+    rows = _rows(hits, question, analyzer)
     if as_json:
         cost = dataclasses.asdict(hits.cost)
         print_json({"index": place, "query": question, "hits": rows, "cost": cost})
     elif rows:
-        _print_rows(rows, question)
+        _print_rows(rows, question, analyzer)
         _print_cost(hits.cost)
     else:
-        print("no page matches" if document or where else "no pages: the index is empty")
+        print("no page matches" if held else "no pages: the index is empty")
 
 
-def _rows(hits: Hits, question: str) -> list[dict[str, Any]]:
+def _rows(hits: Hits, question: str, analyzer: Analyzer) -> list[dict[str, Any]]:
     """The hits as JSON shows them."""
     return [
         {
@@ -170,16 +173,16 @@ def _rows(hits: Hits, question: str) -> list[dict[str, Any]]:
             "document": hit.metadata.get("document"),
             "page": hit.metadata.get("page"),
             "path": hit.metadata.get("path"),
-            "snippet": _snippet(hit.metadata, question),
+            "snippet": _snippet(hit.metadata, question, analyzer),
             "metadata": hit.metadata,
         }
         for rank, hit in enumerate(hits, start=1)
     ]
 
 
-def _print_rows(rows: Sequence[dict[str, Any]], question: str) -> None:
+def _print_rows(rows: Sequence[dict[str, Any]], question: str, analyzer: Analyzer) -> None:
     from glie.documents.original import why_no_text
-    from glie.documents.snippet import matches
+    from glie.lexical.snippet import matches
 
     table = rich.table.Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(justify="right", min_width=3)
@@ -187,7 +190,7 @@ def _print_rows(rows: Sequence[dict[str, Any]], question: str) -> None:
     table.add_column(overflow="fold")
     for row in rows:
         text = rich.text.Text(row["snippet"])
-        for start, end in matches(row["snippet"], question):
+        for start, end in matches(row["snippet"], question, analyzer):
             text.stylize("bold", start, end)
         text = text or rich.text.Text(f"({why_no_text(row['metadata'])})", style="dim")
         lines = [rich.text.Text(printable(row["id"]), style="cyan"), text]
@@ -208,19 +211,20 @@ def _print_cost(cost: Cost) -> None:
     if cost.pages_estimated:
         scanned += f" of {cost.pages_estimated:,} estimated"
     again = f"{cost.pages_regenerated:,} regenerated, " if cost.pages_regenerated else ""
+    loaded = f"; {cost.encode_seconds:.1f} s to load the encoder" if cost.encode_seconds else ""
     output.print(
         f"{scanned} scanned, {again}{size(cost.bytes_read)} read, "
-        f"{cost.seconds * 1000:.1f} ms; {cost.encode_seconds:.1f} s to load the encoder",
+        f"{cost.seconds * 1000:.1f} ms{loaded}",
         style="dim",
     )
 
 
-def _snippet(metadata: dict[str, Any], question: str) -> str:
+def _snippet(metadata: dict[str, Any], question: str, analyzer: Analyzer) -> str:
     """The snippet of a hit; empty where an extra is missing to read its file."""
     from glie.documents.original import original_text
-    from glie.documents.snippet import best_snippet
+    from glie.lexical.snippet import best_snippet
 
     try:
-        return best_snippet(original_text(metadata), question)
+        return best_snippet(original_text(metadata), question, analyzer)
     except MissingExtraError:
         return ""

@@ -10,6 +10,7 @@ import rich.text
 
 import glie
 from glie.cli.terminal import output
+from glie.codec.budget import LEAST_FOR_CODES
 from glie.wording import count, listing, printable
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def print_info(index: glie.Index, facts: glie.IndexInfo, documents: int) -> None
         rows.append(("candidates", f"{each} of these bytes a page, on top of any budget"))
     else:
         rows.append(("candidates", "no candidate index: every page is scanned"))
+    rows.append(("words", words_line(facts)))
     if facts.image_bytes:
         rows.append(("pictures", f"{size(facts.image_bytes)}, not counted above"))
     if facts.document_bytes:
@@ -74,6 +76,16 @@ def codec_line(index: glie.Index, facts: glie.IndexInfo) -> str:
     return f"{line}, {stages} ({size(facts.codec_bytes)}, not counted below)"
 
 
+def words_line(facts: glie.IndexInfo) -> str:
+    """What the words of the pages take, and which pages have any."""
+    if not facts.pages_with_text:
+        return "no page has text: only meaning is searched"
+    pages = f"{facts.pages_with_text:,} of {count(facts.pages, 'page')}"
+    each = f"{facts.text_bytes / facts.pages:,.0f} of these bytes a page"
+    language = f", in {facts.language.capitalize()}" if facts.language else ""
+    return f"{each}; {pages} with text{language}"
+
+
 def above_budget(facts: glie.IndexInfo) -> str | None:
     """Why a page takes more than the budget, if it does. The candidate index is not counted."""
     lean = facts.lean_bytes - facts.candidate_bytes
@@ -82,7 +94,10 @@ def above_budget(facts: glie.IndexInfo) -> str | None:
     above = f"above the {facts.budget:,} asked for"
     if facts.deleted:
         return f"{above}: deleted pages take space until `glie compact`"
-    beside = lean / facts.pages - (facts.code_bytes_per_page or 0)
+    words = facts.text_bytes / facts.pages
+    if words > facts.budget - LEAST_FOR_CODES:
+        return f"{above}: {words:,.0f} are words (`glie index --text none` leaves them out)"
+    beside = lean / facts.pages - (facts.code_bytes_per_page or 0) - words
     return f"{above}: {beside:,.0f} are page names and fixed files, which more pages would share"
 
 

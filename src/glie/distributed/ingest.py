@@ -79,6 +79,7 @@ class _Task:
     load: Load
     encoder: EncoderId
     reading: Reading
+    language: str  # of the words of shards, as `Index.create` takes it
     run: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
 
 
@@ -93,6 +94,7 @@ def ingest_on_ray(
     load: Load | None = None,
     keep_images: bool = False,
     ocr: bool = True,
+    text: str = "auto",
     progress: OnIngestProgress = ignore,
 ) -> Report:
     """`ingest` on a Ray cluster: the one that this process is connected to, the one that the
@@ -106,9 +108,11 @@ def ingest_on_ray(
     check_encoder(target, encoder)
     if keep_images and isinstance(target, Collection):
         raise InputError("keep_images: pictures are kept in an index, not in an engine")
-    paths, reading, place = list(paths), Reading(keep_images, ocr), Path(shards).absolute()
+    has_words = isinstance(target, Index)  # an engine holds none
+    reading = Reading(keep_images, ocr, text if has_words else "none")
+    paths, place = list(paths), Path(shards).absolute()
     by_name = functools.partial(load_recorded, EncoderId.of(encoder))
-    task = _Task(place, load or by_name, EncoderId.of(encoder), reading)
+    task = _Task(place, load or by_name, EncoderId.of(encoder), reading, _language(target))
     lock = target.writing() if isinstance(target, Index) else contextlib.nullcontext()
     with lock, _folder(place), _cluster(ray, workers):
         take_unfinished(target, place)
@@ -162,7 +166,8 @@ def open_or_create_collection(
     found_documents(documents)
     reader = load_encoder(encoder)
     entry = EncoderId.of(reader)
-    codec = first_shard(choice.codec_for(entry), reader, documents, shards, Reading(ocr=ocr))
+    reading = Reading(ocr=ocr, text="none")
+    codec = first_shard(choice.codec_for(entry), reader, documents, shards, reading)
     dim = reader.encode_queries(["a"])[0].shape[1]
     return Collection.create(engine, codec, dim, encoder=entry), reader
 
@@ -186,6 +191,11 @@ def first_shard(
         why = stored.report.problems or ["no page has text"]
         raise DocumentError(f"nothing to make a codec of: {why[0]}")
     return index.codec.frozen
+
+
+def _language(pages: Index | Collection) -> str:
+    """The language of the words of pages, as `Index.create` takes it."""
+    return (pages.language if isinstance(pages, Index) else None) or "none"
 
 
 def _groups(
@@ -244,7 +254,8 @@ def _made(batch: Mapping[str, Any], task: _Task) -> dict[str, list[str]]:
     try:
         _check_attempts(task.shards, group["shard"], found)
         encoder = _encoder(task)
-        index = Index.create(making, Codec.load(task.shards / CODEC), encoder=task.encoder)
+        codec = Codec.load(task.shards / CODEC)
+        index = Index.create(making, codec, encoder=task.encoder, language=task.language)
         stored = store_documents(index, encoder, found, known, task.reading)
         pages = len(index)
         if pages:
@@ -294,10 +305,10 @@ def take_unfinished(target: Index | Collection, place: Path) -> None:
         except CorruptIndexError:  # a worker makes it again
             shutil.rmtree(path)
             continue
-        same = target.codec.same_codes_as(shard.codec)
-        if same and target.encoder == shard.encoder:
+        same = target.codec.same_codes_as(shard.codec) and target.encoder == shard.encoder
+        if same and (not shard.has_text or _language(shard) == _language(target)):
             _take(target, path, known_documents(shard), known_documents(target))
-        else:  # of another codec or encoder
+        else:  # of another codec, encoder or language
             shutil.rmtree(path)
 
 

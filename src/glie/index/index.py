@@ -10,7 +10,7 @@ import shutil
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -37,10 +37,18 @@ from glie.index.writer import (
     merge_tail,
 )
 from glie.lexical.query import Query, parse
+from glie.lexical.terms import Analyzer
 from glie.pages import Pages
 from glie.progress import OnProgress, ignore
 from glie.search.hybrid import WordScores, hybrid, lexical
-from glie.search.options import LATE, LEXICAL, SearchOptions, checked_queries
+from glie.search.options import (
+    LATE,
+    LEXICAL,
+    SearchKeywords,
+    SearchOptions,
+    check_number,
+    checked_queries,
+)
 from glie.search.results import Hits, hits_of
 from glie.search.two_stage import two_stage
 
@@ -124,9 +132,14 @@ class Index:
     def _text(self) -> TextEntry:
         return self._state.manifest.text or TextEntry(language_of(self.encoder))
 
+    @property
+    def analyzer(self) -> Analyzer:
+        """What finds the terms of texts and questions."""
+        return analyzer_of(self.language)
+
     def parse(self, question: str) -> Query:
         """What a person has typed: words, phrases in quotes, and what is excluded (-word)."""
-        return parse(question, analyzer_of(self.language))
+        return parse(question, self.analyzer)
 
     @property
     def generation(self) -> int:
@@ -245,8 +258,7 @@ class Index:
             writer = SegmentWriter(self._folder, state.manifest.next_number)
             arriving = len(pages) if isinstance(pages, Pages) else PAGES_PER_STEP
             kept = merge_tail(state, writer, gone, arriving)
-            codec = self.codec
-            analyzer = analyzer_of(self.language)
+            codec, analyzer = self.codec, self.analyzer
             if codec.adapts and state.manifest.dim is None:
                 codec, batches = adapt(codec, pages, batches, analyzer)
             dim = state.manifest.dim
@@ -400,6 +412,16 @@ class Index:
             ranking = hybrid(mine, checked.slice(q, q + 1), [words], options.top, shortlist)
             hits += hits_of(ranking, state.record)
         return hits
+
+    def like(self, page_id: str, top: int = 10, **keywords: Unpack[SearchKeywords]) -> Hits:
+        """The `top` pages most like one of the index, without it, by its stored vectors alone."""
+        check_number("top", top, 1)
+        codes = self.codes([page_id])
+        vectors = codes.vectors[0][codes.counts[0] > 0]
+        keywords["normalize"] = True  # they are rounded
+        hits = self.search([vectors], top + 1, **keywords)[0]
+        others = [row for row, found in enumerate(hits.ids) if found != page_id]
+        return hits.take(others[:top])
 
     def _questions(
         self, state: Snapshot, options: SearchOptions

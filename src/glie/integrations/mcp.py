@@ -51,9 +51,9 @@ NOT_AS_INDEXED = (
     "its file is gone or has changed since it was indexed; `glie index` takes it in again"
 )
 INSTRUCTIONS = """\
-Searches a collection of documents by meaning and returns single pages. Ask `search` in a full
-sentence, as a person would; each hit has an id such as report.pdf#3, that is page 3 of report.pdf.
-`read_page` shows a page by its id: its picture, or a page beside a hit (report.pdf#4).
+Searches a collection of documents by meaning and words, and returns single pages. Ask `search` in a
+full sentence, as a person would; each hit has an id such as report.pdf#3, that is page 3 of
+report.pdf. `read_page` shows a page by its id: its picture, or a page beside a hit (report.pdf#4).
 `describe_index` tells which documents there are. Scores compare pages for one question only. Cite
 the document and page that an answer was found on.\
 """
@@ -120,15 +120,24 @@ def make_server(
                 "means any of them."
             ),
         ] = None,
+        mode: Annotated[
+            Literal["hybrid", "late", "lexical"] | None,
+            Field(
+                description="How to search: words and meaning together (hybrid), meaning alone "
+                "(late) or words alone (lexical). By default hybrid, if the index has words."
+            ),
+        ] = None,
         show: Show = "auto",
     ) -> list[Content]:
-        """Find the pages that answer a question, by meaning, not by words alone. Each page comes as
-        JSON (rank, id, document, page, score, text), followed by its picture where that is shown.
+        """Find the pages that answer a question, by its meaning and by its words. "Quotes" in it
+        ask for an exact word, number or phrase; -word leaves out pages with that word. Each page
+        comes as JSON (rank, id, document, page, score, text), followed by its picture where that is
+        shown.
         """
         asked = filter_from_outside(where)
-        hits = retriever.search(question, top, documents=documents or None, where=asked)
+        hits = retriever.search(question, top, documents=documents or None, where=asked, mode=mode)
         if not len(hits):
-            matching = where and len(retriever.index)
+            matching = len(retriever.index)
             return _blocks({"note": "no page matches" if matching else "the index is empty"})
         blocks: list[Content] = []
         for rank, hit in enumerate(hits, start=1):

@@ -11,6 +11,7 @@ import functools
 import re
 import unicodedata
 from collections import Counter
+from collections.abc import Container
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -93,6 +94,17 @@ class Analyzer:
         """How often each term is in a text."""
         return Counter(self.terms(text))
 
+    def places(self, text: str, wanted: Container[str]) -> list[tuple[int, int]]:
+        """Where a text has the wanted terms: (start, end) of each, overlapping ones as one. Of a
+        compound, it is the pieces that are wanted, or the whole."""
+        found = list[tuple[int, int]]()
+        for word in self.words(text):
+            for start, end in _places(word, text, wanted):
+                if found and start < found[-1][1]:  # pairs of characters
+                    start, end = found.pop()[0], end
+                found.append((start, end))
+        return found
+
     def parts(self, text: str) -> list[str]:
         """The terms of a text without those of whole compounds, which differ where the text is a
         part of another: "2018-114" in "3M-2018-114"."""
@@ -131,6 +143,18 @@ def normal(word: str) -> str:
 def exact_words(text: str) -> list[str]:
     """The words of a text, not stemmed: pieces of compounds, and single characters of UNSPACED."""
     return [normal(text[slice(*part.span())]) for part in PART.finditer(text.translate(_KINDS))]
+
+
+def _places(word: Word, text: str, wanted: Container[str]) -> list[tuple[int, int]]:
+    """Where a word of a text has the wanted terms."""
+    start, end, terms = word
+    if len(terms) == 1:
+        return [(start, end)] if terms[0] in wanted else []
+    spans = [piece.span() for piece in PART.finditer(text[start:end].translate(_KINDS))]
+    if len(terms) > len(spans) and terms[0] in wanted:
+        return [(start, end)]
+    pieces = zip(spans, terms[-len(spans) :], strict=True)
+    return [(start + first, start + last) for (first, last), term in pieces if term in wanted]
 
 
 def _is_kept_whole(kinds: str) -> bool:

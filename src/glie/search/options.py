@@ -47,10 +47,7 @@ class SearchOptions:
             object.__setattr__(self, "shortlist", int(self.shortlist))
         if self.exact not in (None, True, False):
             raise InputError(f"exact: expected None, True or False, found {self.exact!r}")
-        if self.mode not in (None, *MODES):
-            raise InputError(
-                f"mode: expected {', '.join(MODES[:-1])} or {MODES[-1]}, found {self.mode!r}"
-            )
+        check_mode(self.mode)
         if self.text is not None:
             object.__setattr__(self, "text", _checked_text(self.text))
         _ = self.filter
@@ -70,6 +67,12 @@ def _checked_text(text: Any) -> list[str]:
     if one or not all(isinstance(words, str) for words in texts):
         raise InputError("text: expected a list with the words of each query")
     return texts
+
+
+def check_mode(mode: object) -> None:
+    """Refuse what is neither a mode nor None."""
+    if mode not in (None, *MODES):
+        raise InputError(f"mode: expected {', '.join(MODES[:-1])} or {MODES[-1]}, found {mode!r}")
 
 
 def check_number(name: str, number: object, least: int) -> None:

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from glie.documents import Word
-from glie.documents.snippet import COMMON
 from glie.encoders.base import Grid
+from glie.lexical.snippet import COMMON
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]

@@ -22,13 +22,16 @@ class Problem(Model):
 
 class SearchRequest(Model):
     """A question: `query` in words, for an index that names its encoder, or `vectors`, one unit
-    vector a token, of any encoder."""
+    vector a token, of any encoder; or `like`, a page to find others like it."""
 
     model_config = ConfigDict(strict=True)  # "10" and true are not numbers
 
     query: str | None = Field(None, description="The question, in words.", examples=[QUESTION])
     vectors: list[list[float]] | None = Field(
         None, description="The question as vectors, (m, D), of unit length.", examples=[None]
+    )
+    like: str | None = Field(
+        None, description="The id of a page: find others like it.", examples=[None]
     )
     top: int = Field(10, ge=1, description="How many pages to find.")
     documents: list[str] | None = Field(
@@ -47,6 +50,7 @@ class SearchRequest(Model):
         description="Words and meaning together (`hybrid`), meaning alone, or words alone. By "
         'default hybrid, if the index has the words of its pages: then "quotes" ask for an exact '
         "word or phrase, and -word excludes.",
+        examples=[None],
     )
     exact: bool | None = Field(
         None, description="Score every page, or only candidates; null: by the index's size."
@@ -207,6 +211,9 @@ class Info(Model):
     image_bytes: int
     codec_bytes: int
     document_bytes: int
+    text_bytes: int = Field(description="Of `bytes`, the words of the pages.")
+    pages_with_text: int = Field(description="Pages whose words can be searched.")
+    language: str | None = Field(description="The language of these words; null: none.")
     vectors: int
     read_only: bool
     limits: dict[str, int]

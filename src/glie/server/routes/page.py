@@ -63,6 +63,8 @@ def add_pages(app: FastAPI, library: Library, limits: Limits) -> None:
         check_question(query, limits)
         index = library.index
         index.metadata(id)  # raises if it is not in the index
+        if index.has_text:  # what was encoded of it: no quotes, nothing that is excluded
+            query = index.parse(query).text or query
         try:
             places, words = library.heat(index, id, query, vectors)
         except (GlieError, OSError, IndexError) as error:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import time
+from typing import Any
 
 import anyio
 import numpy as np
 from fastapi import FastAPI, HTTPException
 
 import glie
-from glie.documents.snippet import best_snippet, matches
 from glie.errors import InputError, VectorError
-from glie.filters import all_of, from_json
-from glie.retriever import filter_from_outside
+from glie.filters import Filter, all_of, from_json
+from glie.lexical.snippet import best_snippet, matches
+from glie.retriever import answer, filter_from_outside
 from glie.search.options import LATE
 from glie.search.results import Hit
 from glie.server import schemas
@@ -35,37 +35,22 @@ def add_search(app: FastAPI, library: Library, metrics: Metrics, limits: Limits)
             raise HTTPException(503, "too many searches are waiting", {"retry-after": "1"})
         asking += 1
         try:
-            return await anyio.to_thread.run_sync(answer, asked, limiter=at_once)
+            return await anyio.to_thread.run_sync(respond, asked, limiter=at_once)
         finally:
             asking -= 1
 
-    def answer(asked: schemas.SearchRequest) -> schemas.SearchResponse:
+    def respond(asked: schemas.SearchRequest) -> schemas.SearchResponse:
         index = library.index
         if asked.top > limits.top:
             raise InputError(f"top: found {asked.top}, expected at most {limits.top}")
-        began = time.perf_counter()
         check(asked, index)
-        vectors = question(asked, index) if len(index) else None
-        encoded = time.perf_counter()
         where = filter_from_outside(asked.where)
         if asked.documents is not None:
             names = [library.document(name).name for name in asked.documents]
             where = all_of([where, from_json({"document": names})])
-        if vectors is None:
-            hits = glie.Hits([], [], [], glie.Cost(0, 0, 0, 0.0))
-        else:
-            text = [asked.query] if asked.query and index.has_text else None
-            hits = index.search(
-                vectors,
-                asked.top,
-                shortlist=asked.shortlist,
-                where=where,
-                exact=asked.exact,
-                text=text,
-                mode=asked.mode,
-            )[0]
+        hits = found(asked, index, where)
         metrics.searched(hits.cost)
-        metrics.encodings.observe(encoded - began)
+        metrics.encodings.observe(hits.cost.encode_seconds)
         return schemas.SearchResponse(
             query=asked.query,
             hits=[
@@ -78,16 +63,23 @@ def add_search(app: FastAPI, library: Library, metrics: Metrics, limits: Limits)
                 pages_regenerated=hits.cost.pages_regenerated,
                 bytes_read=hits.cost.bytes_read,
                 milliseconds=hits.cost.seconds * 1000,
-                encode_milliseconds=(encoded - began) * 1000,
+                encode_milliseconds=hits.cost.encode_seconds * 1000,
             ),
         )
 
     def check(asked: schemas.SearchRequest, index: glie.Index) -> None:
         """Refuse a request that no index could answer, or that is too large."""
-        if (asked.query is None) == (asked.vectors is None):
-            raise InputError("expected either query, a question in words, or vectors")
+        if [asked.query, asked.vectors, asked.like].count(None) != 2:
+            raise InputError(
+                "expected either query, a question in words, or vectors, or like, a page"
+            )
         if asked.query is not None:
             check_question(asked.query, limits)
+        if asked.mode not in (None, LATE):
+            if asked.query is None:
+                raise InputError(f"mode: {asked.mode} searches words; give the question as query")
+            if not index.has_text:
+                raise InputError(f"mode: {asked.mode} searches words, and no page has text")
         if asked.vectors is None:
             return
         lengths = {len(row) for row in asked.vectors}
@@ -100,14 +92,29 @@ def add_search(app: FastAPI, library: Library, metrics: Metrics, limits: Limits)
             found = lengths.pop()
             raise InputError(f"vectors: rows of {found} numbers, expected {index.dim}")
 
-    def question(asked: schemas.SearchRequest, index: glie.Index) -> glie.Queries:
+    def found(asked: schemas.SearchRequest, index: glie.Index, where: Filter) -> glie.Hits:
+        options: dict[str, Any] = {
+            "shortlist": asked.shortlist,
+            "where": where,
+            "exact": asked.exact,
+        }
         if asked.query is not None:
-            words = asked.query
-            if index.has_text and asked.mode != LATE:
-                words = index.parse(words).text
-                if not words:
-                    raise InputError("query: it only excludes words")
-            return glie.Queries([library.question(words)])
+            return answer(
+                index,
+                asked.query,
+                asked.top,
+                library.question,
+                lambda page_id, _: text_and_note(library, index, page_id, ocr=False)[0],
+                mode=asked.mode,
+                **options,
+            )
+        if asked.like is not None:
+            return index.like(asked.like, asked.top, **options)
+        if not len(index):
+            return glie.Hits([], [], [], glie.Cost(0, 0, 0, 0.0))
+        return index.search(vectors_of(asked), asked.top, **options)[0]
+
+    def vectors_of(asked: schemas.SearchRequest) -> glie.Queries:
         try:
             vectors = np.array(asked.vectors, dtype=np.float64)
             return glie.Queries([vectors], normalize=asked.normalize)
@@ -117,7 +124,7 @@ def add_search(app: FastAPI, library: Library, metrics: Metrics, limits: Limits)
 
     def shown(index: glie.Index, rank: int, hit: Hit, query: str, hits: glie.Hits) -> schemas.Hit:
         text, note = text_and_note(library, index, hit.id, ocr=False)
-        snippet = best_snippet(text, query)
+        snippet = best_snippet(text, query, index.analyzer)
         return schemas.Hit(
             rank=rank,
             id=hit.id,
@@ -126,7 +133,7 @@ def add_search(app: FastAPI, library: Library, metrics: Metrics, limits: Limits)
             document=text_or_none(hit.metadata.get("document")),
             page=integer_or_none(hit.metadata.get("page")),
             snippet=snippet,
-            marks=matches(snippet, query) if query else [],
+            marks=matches(snippet, query, index.analyzer),
             note=note,
             picture=library.has_picture(index, hit.id),
         )

@@ -1,4 +1,5 @@
-// The page of `glie serve`. What is shown is in the address: view, q, doc (several), page.
+// The page of `glie serve`. What is shown is in the address: view, q, by (how to search), like (a page),
+// doc (several), page.
 
 const $ = (id) => document.getElementById(id);
 const COLOURS = ["#f2a73b", "#2fb3a8", "#e8628a", "#5b8def", "#9b74e0", "#7fae34", "#e8793d", "#3fb2d9", "#c9a227", "#b85c9e"];
@@ -123,34 +124,38 @@ function route() {
 
 function showSearch(at) {
   const query = at.get("q") ?? "";
+  const like = query ? null : at.get("like");
+  const mode = info.encoder_state === "none" ? "lexical" : at.get("by");
   const chosen = at.getAll("doc");
   if (document.activeElement !== $("query")) $("query").value = query;
-  $("search").classList.toggle("asked", Boolean(query));
+  $("by").value = at.get("by") ?? "";
+  $("search").classList.toggle("asked", Boolean(query || like));
   showFilters(chosen);
-  $("shelf").hidden = Boolean(query);
-  if (!query) {
+  $("shelf").hidden = Boolean(query || like);
+  if (!query && !like) {
     latest = { key: null, answer: null };
     $("results").replaceChildren();
     $("said").replaceChildren();
     showShelf();
     return;
   }
-  const key = JSON.stringify([query, chosen, info.generation]);
-  if (key !== latest.key) search(key, query, chosen);
+  const asked = { ...(like ? { like } : { query, mode }), top: 24, documents: chosen.length ? chosen : null };
+  const key = JSON.stringify([asked, info.generation]);
+  if (key !== latest.key) search(key, asked);
 }
 
-async function search(key, query, chosen) {
+async function search(key, asked) {
   latest = { key, answer: null };
   const slow = setTimeout(() => {
     if (latest.key === key) $("said").textContent = info.encoder_state === "loading" ? "Loading the encoder…" : "Searching…";
   }, 150);
   try {
-    const answer = await post("/search", { query, top: 24, documents: chosen.length ? chosen : null });
+    const answer = await post("/search", asked);
     if (latest.key !== key) return;
     latest.answer = answer;
     const best = Math.max(...answer.hits.map((hit) => hit.score), 1e-9);
     $("results").replaceChildren(...answer.hits.map((hit) => card(hit, best)));
-    $("said").replaceChildren(h("span", {}, answer.hits.length ? `${count(answer.hits.length, "page")}, best first` : "No pages: the index is empty."), badge(answer.cost));
+    $("said").replaceChildren(h("span", {}, answer.hits.length ? `${count(answer.hits.length, "page")}${asked.like ? ` like ${asked.like}` : ""}, best first` : info.pages ? "No page matches." : "No pages: the index is empty."), badge(answer.cost));
   } catch (error) {
     if (latest.key !== key) return;
     latest.key = null;
@@ -177,9 +182,18 @@ function card(hit, best) {
       thumbnail(hit.id, hit.picture, hit.snippet),
       h("span", { class: "name" }, hit.document ?? hit.id),
       h("span", { class: "place" }, hit.page === null ? null : `Page ${hit.page}`,
-        h("span", { class: "meter" }, h("i", { style: { width: `${Math.max(4, 100 * hit.score / best)}%` } })),
-        h("span", { title: "Score" }, hit.score.toFixed(2))),
+        meter(hit, best), h("span", { title: "Score" }, hit.score.toFixed(2))),
       h("span", { class: "snippet" }, ...(hit.snippet ? marked(hit.snippet, hit.marks) : [h("span", { class: "muted" }, hit.note ?? "")]))));
+}
+
+// How good a page is beside the best one and, if words were searched too, how much of that they are.
+function meter(hit, best) {
+  const width = Math.max(4, 100 * hit.score / best);
+  if (hit.words === null) return h("span", { class: "meter" }, h("i", { style: { width: `${width}%` } }));
+  const words = hit.score > 0 ? Math.min(1, Math.max(0, hit.words / hit.score)) : 0;
+  const told = `${Math.round(100 * words)}% words, ${Math.round(100 - 100 * words)}% meaning`;
+  return h("span", { class: "meter", role: "img", "aria-label": told, title: told },
+    h("i", { class: "words", style: { width: `${width * words}%` } }), h("i", { style: { width: `${width * (1 - words)}%` } }));
 }
 
 function marked(text, marks) {
@@ -231,8 +245,9 @@ $("form").addEventListener("submit", (event) => {
   event.preventDefault();
   const query = $("query").value.trim();
   $("query").blur();
-  go({ q: query, page: null, view: null });
+  go({ q: query, like: null, page: null, view: null });
 });
+$("by").addEventListener("change", () => go({ by: $("by").value }));
 
 // ---- one page, and why it matched
 
@@ -249,6 +264,7 @@ async function showPage(id, query) {
   $("why-note").textContent = query ? "Looking for what matched…" : "";
   $("why-title").textContent = query ? "Why this page" : "This page";
   $("seen-by").hidden = !query;
+  $("to-like").href = `/?${new URLSearchParams({ like: id })}`;
   $("to-map").href = `/?${new URLSearchParams({ view: "geometry", page: id })}`;
   $("previous").disabled = $("next").disabled = true;
   try {
@@ -757,7 +773,8 @@ async function refresh() {
   const each = info.bytes_per_page === null ? "" : `, ${Math.round(info.bytes_per_page).toLocaleString("en")} bytes a page`;
   $("holds").textContent = info.pages ? `${count(info.pages, "page")} in ${count(info.documents, "document")}${each}` : "The index is empty. Add documents to begin.";
   $("weight").textContent = info.compression === null ? `glie ${info.version}` : `glie ${info.version} · ${size(info.bytes)} for ${count(info.pages, "page")}, ${info.compression.toFixed(0)} times smaller than their vectors · ${info.encoder ?? "no encoder named"}`;
-  if (info.encoder_state === "none") {
+  $("by").hidden = !info.pages_with_text || info.encoder_state === "none";
+  if (info.encoder_state === "none" && !info.pages_with_text) {
     $("query").disabled = true;
     $("query").placeholder = "This index names no encoder: search it with vectors, POST /search";
   }
