@@ -262,3 +262,19 @@ def test_nothing_to_index(empty: glie.Index, tmp_path: Path) -> None:
     (tmp_path / "nothing").mkdir()
     with pytest.raises(glie.DocumentError, match="nothing: no documents there"):
         ingest(empty, WordEncoder(), [tmp_path / "nothing"])
+
+
+def test_a_page_that_ocr_cannot_read_has_no_words(
+    empty: glie.Index, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreadable(path: Path, number: int) -> str:
+        raise glie.errors.DocumentError("it cannot be drawn")
+
+    monkeypatch.setattr(ingest_module, "scanned_text", unreadable)
+    report = ingest(empty, WordEncoder(), [folder], text="ocr")
+    assert report.pages_added == len(empty) > 0
+    assert any(
+        problem.endswith("no words by OCR: it cannot be drawn") for problem in report.problems
+    )
+    with pytest.raises(glie.InputError, match="text: expected auto, layer, ocr, none, found 'all'"):
+        ingest(empty, WordEncoder(), [folder], text="all")

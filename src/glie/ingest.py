@@ -347,7 +347,7 @@ def _store(
                 Pages([array for *_, array in kept], [page.id for page, *_ in kept]),
                 [_metadata(page, document) for page, document, _ in kept],
                 [_picture(page, report) for page, *_ in kept] if reading.keep_images else None,
-                [_text(page, reading.text) for page, *_ in kept],
+                [_text(page, reading.text, report) for page, *_ in kept],
             )
             progress(dataclasses.replace(step, done=step.done + at + len(part)))
 
@@ -394,12 +394,16 @@ def _metadata(page: DocumentPage, document: _Ready) -> dict[str, Any]:
     return metadata
 
 
-def _text(page: DocumentPage, which: str) -> str | None:
-    """The text whose words are indexed."""
+def _text(page: DocumentPage, which: str, report: Report) -> str | None:
+    """The text whose words are indexed. None, and a problem, if OCR cannot read it."""
     if which == "none" or (which == "layer" and page.origin != "text"):
         return None
     if which == "ocr" and page.origin == "text" and has_picture(page.path):
-        return scanned_text(page.path, page.number)
+        try:
+            return scanned_text(page.path, page.number)
+        except (DocumentError, MissingExtraError, OSError) as error:
+            _note(report, f"{page.document}: no words by OCR: {error}")
+            return None
     return page.text
 
 
