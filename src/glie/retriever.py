@@ -174,7 +174,10 @@ def answer(
     phrases = [] if query is None else [one for one in query.required if one.inexact]
     hits = pages.search(vectors, max(top, MOST_READ) if phrases else top, **options)[0]
     if phrases:
-        hits = _with_phrases(hits, phrases, top, read)
+        found = _with_phrases(hits, phrases, top, read)
+        assert query is not None
+        in_words = range(0 if query.only_quotes else min(top, len(hits)))
+        hits = found if len(found) else hits.take(in_words)
     return dataclasses.replace(hits, cost=dataclasses.replace(hits.cost, encode_seconds=seconds))
 
 

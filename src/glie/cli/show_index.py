@@ -10,7 +10,7 @@ import rich.text
 
 import glie
 from glie.cli.terminal import output
-from glie.codec.budget import LEAST_FOR_CODES
+from glie.codec.budget import CODES_SHARE
 from glie.wording import count, listing, printable
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def above_budget(facts: glie.IndexInfo) -> str | None:
     if facts.deleted:
         return f"{above}: deleted pages take space until `glie compact`"
     words = facts.text_bytes / facts.pages
-    if words > facts.budget - LEAST_FOR_CODES:
+    if words > facts.budget * (1 - CODES_SHARE):
         return f"{above}: {words:,.0f} are words (`glie index --text none` leaves them out)"
     beside = lean / facts.pages - (facts.code_bytes_per_page or 0) - words
     return f"{above}: {beside:,.0f} are page names and fixed files, which more pages would share"

@@ -10,7 +10,7 @@ from glie.errors import InputError
 from glie.kernels.quantize import BFLOAT16, DTYPES, row_bytes
 
 OVERHEAD = 26  # bytes a page besides its code: id, metadata, its share of the folder
-LEAST_FOR_CODES = 130  # of a budget, however many bytes the words of a page take
+CODES_SHARE = 0.5  # of a budget at least, however many bytes the words of a page take
 ANCHOR_TYPE = "int2"
 ANCHOR_SHARE = 0.57  # of the bytes, while codewords are few
 MOST_CODEWORDS = 128  # more of them give a page more chances to score by accident
@@ -56,10 +56,9 @@ def least_bytes(dim: int, codewords: int) -> int:
 
 
 def bytes_for_text(bytes_per_page: int, text_bytes: int) -> int:
-    """Of a budget, those for the words of a page, which take `text_bytes`: what LEAST_FOR_CODES
-    leaves, at most."""
-    room = _room(bytes_per_page) + OVERHEAD - LEAST_FOR_CODES
-    return max(0, min(text_bytes, room))
+    """Of a budget, those for the words of a page, which take `text_bytes`: what CODES_SHARE leaves,
+    at most."""
+    return min(text_bytes, int((1 - CODES_SHARE) * (_room(bytes_per_page) + OVERHEAD)))
 
 
 def adaptive_config(bytes_per_page: int) -> CodecConfig:

@@ -229,7 +229,7 @@ class Codec:
 
     def beside_text(self, text_bytes: int) -> Codec:
         """The codec for the same budget if the words of a page take `text_bytes` of it. Where they
-        leave less than LEAST_FOR_CODES, the codes take that, and pages are larger than the budget.
+        leave less than CODES_SHARE, the codes take that, and pages are larger than the budget.
         A codec without a budget stays as it is."""
         budget = self.config.bytes_per_page
         if not budget:

@@ -78,10 +78,15 @@ class Words:
 
     def allowed(self, query: Query, allowed: Mask | None) -> Mask | None:
         """Those of the allowed pages that have each required phrase and no excluded one. Postings
-        have no order: a page has a phrase if it has its words."""
-        for phrase in query.required:
-            having = self._having(phrase)
-            allowed = having if allowed is None else allowed & having
+        have no order: a page has a phrase if it has its words. If no page has them, phrases within
+        a question are not required."""
+        if query.required:
+            having = functools.reduce(np.logical_and, map(self._having, query.required))
+            if allowed is not None:
+                having = having & allowed
+            if self._alive is not None:
+                having = having & self._alive
+            allowed = having if query.only_quotes or having.any() else allowed
         for phrase in query.excluded:
             without = ~self._having(phrase)
             allowed = without if allowed is None else allowed & without

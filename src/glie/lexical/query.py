@@ -1,6 +1,7 @@
 """What a person types, as a question.
 
-    "net income"     these words must be on the page, as they are and in this order
+    "net income"     these words must be on the page, as they are and in this order; if no page
+                     has them, they are ordinary words, unless nothing else was typed
     -draft           no page with this word; also -"first draft"
     anything else    ordinary words
 
@@ -61,6 +62,9 @@ class Query:
     terms: Counter[str]  # of that text, and how often each occurs
     required: tuple[Phrase, ...] = ()
     excluded: tuple[Phrase, ...] = ()
+    # Whether nothing but quotes was typed. In a longer question they may be those of a title that
+    # no page has: then they are ordinary words.
+    only_quotes: bool = False
 
 
 def parse(text: str, analyzer: Analyzer) -> Query:
@@ -80,7 +84,9 @@ def parse(text: str, analyzer: Analyzer) -> Query:
     rest = SPECIAL.sub(take, text)
     if required or excluded:
         rest = " ".join(rest.split())
-    return Query(rest, analyzer.counted(rest), tuple(required), tuple(excluded))
+    only_quotes = bool(required) and not exact_words(SPECIAL.sub(" ", text))
+    terms = analyzer.counted(rest)
+    return Query(rest, terms, tuple(required), tuple(excluded), only_quotes)
 
 
 def _phrase(text: str, analyzer: Analyzer) -> Phrase:

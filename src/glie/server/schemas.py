@@ -241,6 +241,7 @@ class Budget(Model):
     overlap: float
     same_best: float
     error: float
+    text_bytes: float = Field(0, description="Of the bytes a page, those of its words.")
 
 
 class Spread(Model):
