@@ -166,6 +166,12 @@ def test_a_phrase_is_looked_up_in_the_documents(worded: glie.Index) -> None:
     assert retriever.search('"net income"', 1, mode="lexical").ids[0] in {"0", "3", "4"}
     assert set(retriever.search("net income", mode="lexical").ids) == {*"01234"}
     assert retriever.search('"2"', 1).ids == ["2"]  # hybrid
+    (worded.path.parent / "3.txt").write_text("3 another text")  # it has changed: cannot be read
+    assert set(retriever.search('"tax net"', mode="lexical").ids) == set()
+    found = retriever.search(
+        'what is a "tax net"?', mode="lexical"
+    ).ids  # a saying that no page has
+    assert found[0] == "1"
 
 
 def test_words_alone_need_no_encoder(worded: glie.Index) -> None:
