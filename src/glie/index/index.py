@@ -28,9 +28,10 @@ from glie.index.format import damaged
 from glie.index.health import Health
 from glie.index.info import IndexInfo, index_info
 from glie.index.repairing import Repair, repair
+from glie.index.searching import search_state
 from glie.index.shrinking import smaller_codec, write_shrunk
 from glie.index.snapshot import Snapshot
-from glie.index.words import Mask, analyzer_of, language_named, language_of
+from glie.index.words import analyzer_of, language_named, language_of
 from glie.index.writer import (
     PAGES_PER_STEP,
     SegmentWriter,
@@ -40,17 +41,12 @@ from glie.lexical.query import Query, parse
 from glie.lexical.terms import Analyzer
 from glie.pages import Pages
 from glie.progress import OnProgress, ignore
-from glie.search.hybrid import WordScores, hybrid, lexical
 from glie.search.options import (
-    LATE,
-    LEXICAL,
     SearchKeywords,
     SearchOptions,
     check_number,
-    checked_queries,
 )
-from glie.search.results import Hits, hits_of
-from glie.search.two_stage import two_stage
+from glie.search.results import Hits
 
 __all__ = ["Batch", "Index", "IndexInfo"]
 
@@ -392,26 +388,7 @@ class Index:
         `queries` may then be None.
         """
         options = SearchOptions(top, shortlist, ids, where, normalize, exact, text, mode)
-        state = self._state
-        questions = self._questions(state, options)
-        if questions is not None and options.mode == LEXICAL:
-            return hits_of(lexical([words for _, words in questions], options.top), state.record)
-        weighted = self.encoder is not None and self.encoder.weighted
-        checked = checked_queries(
-            queries, state.manifest.dim, self.path, normalize=normalize, weighted=weighted
-        )
-        shortlist = self.codec.shortlist if options.shortlist is None else options.shortlist
-        selection = state.select(options, self.codec)
-        if questions is None:
-            return hits_of(two_stage(selection, checked, options.top, shortlist), state.record)
-        if len(questions) != len(checked):
-            raise InputError(f"text: found {len(questions)} for {len(checked)} queries")
-        hits = []
-        for q, (allowed, words) in enumerate(questions):
-            mine = selection if allowed is None else state.select(options, self.codec, allowed)
-            ranking = hybrid(mine, checked.slice(q, q + 1), [words], options.top, shortlist)
-            hits += hits_of(ranking, state.record)
-        return hits
+        return search_state(self._state, self.codec, self.path, queries, options)
 
     def like(self, page_id: str, top: int = 10, **keywords: Unpack[SearchKeywords]) -> Hits:
         """The `top` pages most like one of the index, without it, by its stored vectors alone."""
@@ -422,28 +399,6 @@ class Index:
         hits = self.search([vectors], top + 1, **keywords)[0]
         others = [row for row, found in enumerate(hits.ids) if found != page_id]
         return hits.take(others[:top])
-
-    def _questions(
-        self, state: Snapshot, options: SearchOptions
-    ) -> list[tuple[Mask | None, WordScores]] | None:
-        """For each text, the positions that may be found (None: all) and the scores of its words;
-        None if words are not searched."""
-        words = state.words
-        if options.mode == LATE or (options.mode is None and None in (words, options.text)):
-            return None
-        if options.text is None:
-            raise InputError(f"mode {options.mode!r}: expected text, the words of each query")
-        if words is None:
-            raise InputError(
-                f"{self.path}: no page has text, so words cannot be searched; search with "
-                "mode 'late', or index the documents again"
-            )
-        within, found = state.allowed(options.ids, options.filter), []
-        for question in options.text:
-            query = self.parse(question)
-            allowed = words.allowed(query, within)
-            found.append((allowed, words.scores(query, allowed)))
-        return found
 
     def verify(self) -> Health:
         """Read and check every byte; raises CorruptIndexError if something is damaged.
