@@ -135,5 +135,5 @@ def test_the_base_install_is_small() -> None:
     needed = importlib.metadata.requires("glie") or []
     base = sorted(normal(line.split(">")[0]) for line in needed if "extra ==" not in line)
     assert base == [
-        *("filelock", "numba", "numpy", "safetensors", "xxhash"),
+        *("filelock", "numba", "numpy", "pystemmer", "safetensors", "xxhash"),
     ]

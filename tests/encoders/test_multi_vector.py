@@ -102,7 +102,9 @@ def test_images_in_and_hits_out(
     assert (done.code, done.json["pages"], done.json["problems"]) == (0, 6, [])
     assert done.err == ""  # no library's bars, no advice
     assert done.json["pages_without_text"] == []
-    found = run("search", index, "what is red?", "--json").json["hits"]
+    asked = ("search", index, "what is red?", "--json")
+    assert len(run(*asked).json["hits"]) == 6  # words too, of the PDF
+    found = run(*asked, "--mode", "late").json["hits"]
     assert len(found) == 6
 
     model = library(folder)
