@@ -414,7 +414,7 @@ def test_a_shrunk_index_keeps_room_for_codes(tmp_path: Path) -> None:
     index = glie.Index.create(tmp_path / "a", glie.Codec(k=8))
     index.add(pages_of(60), texts=long)
     small = index.shrunk(tmp_path / "b", bytes_per_page=200)
-    assert small.codec.config.code_bytes == 100
+    assert small.codec.config.code_bytes == 130
     assert by_words(small, "w7") == by_words(index, "w7")
 
 
@@ -463,7 +463,7 @@ def test_words_that_leave_little_of_a_budget(tmp_path: Path) -> None:
     long = [" ".join(f"w{i}-{n}" for n in range(400)) for i in range(30)]
     index = glie.Index.create(tmp_path / "a", glie.Codec(bytes_per_page=200))
     index.add(pages_of(30), texts=long)
-    assert index.codec.config.code_bytes == 100
+    assert index.codec.config.code_bytes == 130
     assert index.codec.k >= 1
     assert by_words(index, "w7-399")[0] == "p7"
 

@@ -11,6 +11,7 @@ from glie.kernels.quantize import BFLOAT16, DTYPES, row_bytes
 
 OVERHEAD = 26  # bytes a page besides its code: id, metadata, its share of the folder
 CODES_SHARE = 0.5  # of a budget at least, however many bytes the words of a page take
+LEAST_FOR_CODES = 130  # of a small budget
 ANCHOR_TYPE = "int2"
 ANCHOR_SHARE = 0.57  # of the bytes, while codewords are few
 MOST_CODEWORDS = 128  # more of them give a page more chances to score by accident
@@ -56,9 +57,10 @@ def least_bytes(dim: int, codewords: int) -> int:
 
 
 def bytes_for_text(bytes_per_page: int, text_bytes: int) -> int:
-    """Of a budget, those for the words of a page, which take `text_bytes`: what CODES_SHARE leaves,
-    at most."""
-    return min(text_bytes, int((1 - CODES_SHARE) * (_room(bytes_per_page) + OVERHEAD)))
+    """Of a budget, those for the words of a page, which take `text_bytes`: what CODES_SHARE and
+    LEAST_FOR_CODES leave, at most."""
+    room = _room(bytes_per_page) + OVERHEAD
+    return max(0, min(text_bytes, int((1 - CODES_SHARE) * room), room - LEAST_FOR_CODES))
 
 
 def adaptive_config(bytes_per_page: int) -> CodecConfig:
