@@ -56,7 +56,8 @@ def test_what_is_printed_is_measured_on_files(tmp_path: Path) -> None:
 
 def test_few_pages_of_few_vectors() -> None:
     (row, _) = glie.plan(glie.Pages([np.eye(2, 128), np.eye(1, 128, 5)]), [150], encoder="minilm")
-    assert (row.overlap, row.same_best) == (1, 1)
+    assert row.overlap == 1
+    assert row.same_best > 0.98
 
 
 def test_of_many_pages_some_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:

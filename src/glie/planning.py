@@ -1,8 +1,8 @@
 """Measure what budgets cost and keep on your own pages, before you choose one.
 
-It needs no queries: it makes them from the pages. Each is some vectors of one page plus noise. The
-results and scores at each budget are compared with those of a search over all vectors. Such queries
-are easier than real ones: the figures compare budgets, and say little about retrieval quality.
+It needs no queries: it makes them from the pages (`glie.probes`). The results and scores at each
+budget are compared with those of a search over all vectors. The figures compare budgets, and say
+little about retrieval quality.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from glie.index.index import Index
 from glie.kernels.maxsim import maxsim
 from glie.kernels.top_k import top_k
 from glie.pages import Pages, Queries
+from glie.probes import QUESTION_VECTORS, probes
 from glie.progress import OnProgress, Progress, ignore
 from glie.renamed import renamed
 
@@ -30,8 +31,6 @@ Floats = npt.NDArray[np.float32]
 
 MOST_PAGES = 500  # measured; a random sample of more
 QUESTIONS = 200
-QUESTION_VECTORS = 12
-NOISE = 0.5  # the length of the noise; a vector has length 1
 TOP = 5
 
 
@@ -81,7 +80,7 @@ def plan(
         drawn = np.sort(rng.permutation(len(pages))[:MOST_PAGES])
         pages = Pages([pages[int(row)] for row in drawn], [pages.ids[row] for row in drawn])
         texts = None if texts is None else [texts[row] for row in drawn]
-    questions = _questions(pages, rng)
+    questions = probes(pages, QUESTIONS, rng)
     exact = _exact(pages, questions, progress)
     rows: list[Planned] = []
     for budget, chosen in zip(budgets, codecs, strict=True):
@@ -92,18 +91,6 @@ def plan(
         rows.append(_measured(pages, texts, questions, exact, codec, entry, None))
     whole = 2 * pages.vectors.size / len(pages)
     return [*rows, Planned(None, whole, None, "bf16", 0, 1.0, 1.0, 0.0)]
-
-
-def _questions(pages: Pages, rng: np.random.Generator) -> Queries:
-    """Queries made of noisy vectors of one page each, from all pages in turn."""
-    turns = np.resize(rng.permutation(len(pages)), QUESTIONS)
-    asked = []
-    for page in turns.tolist():
-        rows = pages[page]
-        few = len(rows) < QUESTION_VECTORS
-        chosen = rows[rng.choice(len(rows), QUESTION_VECTORS, replace=few)]
-        asked.append(chosen + rng.normal(0, NOISE / pages.dim**0.5, chosen.shape))
-    return Queries(asked, normalize=True)
 
 
 def _exact(pages: Pages, questions: Queries, progress: OnProgress) -> Floats:

@@ -33,7 +33,7 @@ def fits(book: Codebook, pages: Pages) -> bool:
     if book.dim != pages.dim:
         return False
     step = max(1, len(pages) // FIT_PAGES)
-    rest = _rest(_packed([pages[row] for row in range(0, len(pages), step)]))
+    rest = _rest(every(pages, step, 0))
     missing = rest - book.codewords[book.nearest(rest)]
     return float((missing**2).sum()) < (1 - EXPLAINED) * float((rest**2).sum())
 
@@ -98,6 +98,11 @@ def adapted_to(sample: Sample, bytes_per_page: int, *, more: bool) -> tuple[Code
     left = bytes_per_page if more else bytes_per_page - len(book.to_bytes()) // sample.of_pages
     config = config_for(max(left, least_bytes(dim, len(book))), dim, len(book))
     return dataclasses.replace(config, bytes_per_page=bytes_per_page), book
+
+
+def every(pages: Pages, step: int, first: int) -> Pages:
+    """Every so many of the pages, from the first given on."""
+    return _packed([pages[row] for row in range(first, len(pages), step)])
 
 
 def _rest(pages: Pages) -> Floats:

@@ -16,6 +16,11 @@ ANCHOR_TYPE = "int2"
 ANCHOR_SHARE = 0.57  # of the bytes, while codewords are few
 MOST_CODEWORDS = 128  # more of them give a page more chances to score by accident
 MOST_ANCHORS = 128
+# With coordinates (docs/experiments.md, Coordinates):
+TRANSFORM_ANCHOR_SHARE = 0.28  # of the bytes
+LARGE_ANCHOR = 0.45  # of the bytes: such an anchor is stored in 1 bit a number
+LEAST_COORDINATES = 36  # bytes: two or three groups
+MOST_RESIDUAL = 2**16 - 1
 # Few anchors of a long text are better each of one part of it: docs/experiments.md, Anchors of
 # neighbours. Many are not, nor are those of a picture.
 POSITION = 96
@@ -49,6 +54,21 @@ def config_for(
     return CodecConfig(
         k=k, dtype=dtype, codewords=count, bytes_per_page=bytes_per_page, position=position
     )
+
+
+def transform_config(bytes_per_page: int, dim: int) -> CodecConfig:
+    """The settings for pages of `bytes_per_page` on disk and a table of coordinates: some anchors,
+    of 1 bit a number where 2 would take most of the bytes, and the rest for coordinates."""
+    room = _room(bytes_per_page) - 2  # the length of the residual
+    large = vector_bytes(dim, ANCHOR_TYPE) > LARGE_ANCHOR * room
+    dtype = "int1" if large else ANCHOR_TYPE
+    each = vector_bytes(dim, dtype)
+    k = min(MOST_ANCHORS, max(1, int(TRANSFORM_ANCHOR_SHARE * room) // each))
+    if room - k * each < LEAST_COORDINATES:
+        least = OVERHEAD + 2 + vector_bytes(dim, "int1") + LEAST_COORDINATES
+        raise _too_few(bytes_per_page, least, dim)
+    residual = min(room - k * each, MOST_RESIDUAL)
+    return CodecConfig(k=k, dtype=dtype, bytes_per_page=bytes_per_page, residual_bytes=residual)
 
 
 def least_bytes(dim: int, codewords: int) -> int:

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from glie.codec.adapt import Sample, adapted_to, drawn, fits
+from glie.codec.adapt import Sample, drawn, fits
 from glie.codec.anchors import anchor, cluster
 from glie.codec.budget import adaptive_config, bytes_for_text, vector_bytes
+from glie.codec.choose import chosen_for
 from glie.codec.codes import Codes
 from glie.codec.config import CodecConfig
 from glie.codec.readout.base import AnchorsOnly, Readout
@@ -19,6 +20,7 @@ from glie.codec.readout.decoder import AnyDecoder
 from glie.codec.readout.generative import FitScores, Fitted, Generative
 from glie.codec.readout.refiner import AnyRefiner
 from glie.codec.readout.residual import Residual
+from glie.codec.readout.transform import Transform
 from glie.errors import CodecError, InputError, VectorError
 from glie.identity import EncoderId, Identified, check_match
 from glie.kernels.quantize import BFLOAT16
@@ -235,15 +237,16 @@ class Codec:
         if not budget:
             return self
         codec = self._with(text_bytes=bytes_for_text(budget, text_bytes))
-        if not isinstance(self.readout, Residual):
+        if not isinstance(self.readout, Residual | Transform):
             return codec
         config = self.readout.config_for(codec.config.code_bytes)
         return codec._of_budget(config, self.readout, adapt=self.config.adapt)
 
     def adapted(self, pages: Pages | Iterable[Pages], *, more: bool = False) -> Codec:
-        """A codec for the same budget with a codebook made of these pages.
+        """A codec for the same budget with a codebook or a table of coordinates made of these
+        pages, whichever keeps more of them (`glie.codec.choose`).
 
-        The codebook counts in the budget, unless many `more` pages will come. Pages that do not fit
+        Its bytes count in the budget, unless many `more` pages will come. Pages that do not fit
         in memory may come in blocks: only a sample of them is held.
         """
         if not self.adapts:
@@ -254,8 +257,8 @@ class Codec:
         return self._adapted(drawn(pages), more)
 
     def _adapted(self, sample: Sample, more: bool) -> Codec:
-        config, codebook = adapted_to(sample, self.config.code_bytes, more=more)
-        return self._of_budget(config, Residual(codebook), adapt=False)
+        config, readout = chosen_for(sample, self.config.code_bytes, more=more)
+        return self._of_budget(config, readout, adapt=False)
 
     def compress(self, pages: Pages) -> Codes:
         """The code of every page. A page gives the same code alone and in any batch."""

@@ -12,6 +12,10 @@ from glie.renamed import renamed
 
 MAX_K = 4096
 MAX_CODEWORDS_A_PAGE = 0x7FFF
+LATER = (  # settings that older codecs do not have
+    *("dtype", "codewords", "bytes_per_page", "adapt", "position", "text_bytes"),
+    "residual_bytes",
+)
 KEYS = {"codewords": "words"}  # settings that have another name in files
 
 
@@ -35,6 +39,7 @@ class CodecConfig:
     # vectors; 0: it does not
     position: int = 0
     text_bytes: int = 0  # of the budget, those that the words of a page take
+    residual_bytes: int = 0  # for the coordinates of a page, at most
 
     words = renamed("words", "codewords")
 
@@ -48,6 +53,7 @@ class CodecConfig:
             ("bytes_per_page", 0, 2**31 - 1),
             ("position", 0, 2**16),
             ("text_bytes", 0, 2**31 - 1),
+            ("residual_bytes", 0, 2**16 - 1),
         ):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
@@ -71,7 +77,7 @@ class CodecConfig:
         """The settings by their names in files; later ones only where they differ from the default,
         so that older codecs keep their bytes."""
         settings = dataclasses.asdict(self)
-        for name in ("dtype", "codewords", "bytes_per_page", "adapt", "position", "text_bytes"):
+        for name in LATER:
             if settings[name] == getattr(type(self), name):
                 del settings[name]
         return {KEYS.get(name, name): value for name, value in settings.items()}

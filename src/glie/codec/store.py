@@ -16,19 +16,24 @@ from glie.codec.config import CodecConfig, CodecVersionError
 from glie.codec.readout.base import AnchorsOnly, Readout
 from glie.codec.readout.generative import WEIGHTS, Generative
 from glie.codec.readout.residual import CODEBOOK, Residual
+from glie.codec.readout.transform import COORDINATES, Transform
 from glie.errors import CodecError, InputError, MissingExtraError
 from glie.identity import EncoderId
 from glie.storage import digest_of, json_digest
 
 CONFIG = "config.json"
-PARTS = (WEIGHTS, CODEBOOK)  # files that a codec may have beside its settings
+PARTS = (WEIGHTS, CODEBOOK, COORDINATES)  # files that a codec may have beside its settings
 CARD = "README.md"
 FORMAT = "glie-codec"
 VERSION = 1
 # A key that only the settings of this read-out have; without any, a codec is anchors alone. The
 # files of a fit had no key of their own, so theirs is "dim". A new read-out must write a key that
-# no other read-out writes, and not "dim" or "codebook"; the first key found decides.
-READOUTS: dict[str, type[Readout]] = {"codebook": Residual, "dim": Generative}
+# no other read-out writes; the first key found decides.
+READOUTS: dict[str, type[Readout]] = {
+    "codebook": Residual,
+    "coordinates": Transform,
+    "dim": Generative,
+}
 
 
 def settings_of(codec: Codec) -> dict[str, Any]:

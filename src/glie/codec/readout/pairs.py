@@ -18,7 +18,7 @@ Ints = npt.NDArray[np.int64]
 
 def residual_blob(pairs: Ints, universe: int) -> bytes:
     """The bytes of a page's pairs, numbers below `universe`."""
-    return _count_bytes(len(pairs)) + pack_set(pairs, universe).tobytes()
+    return count_bytes(len(pairs)) + pack_set(pairs, universe).tobytes()
 
 
 def read_pairs(codes: Codes, codewords: int) -> tuple[Ints, Ints]:
@@ -28,7 +28,7 @@ def read_pairs(codes: Codes, codewords: int) -> tuple[Ints, Ints]:
     """
     blobs = codes.residual
     assert blobs is not None
-    counts, heads = _counts(blobs)
+    counts, heads = counts_of_blobs(blobs)
     used = np.count_nonzero(codes.counts, axis=1)
     pairs, bounds, taken = unpack_sets(
         blobs.data, blobs.offsets[:-1] + heads, blobs.offsets[1:], counts, used * codewords
@@ -42,11 +42,11 @@ def read_pairs(codes: Codes, codewords: int) -> tuple[Ints, Ints]:
 
 def most_residual_bytes(k: int, codewords: int, pairs: int) -> int:
     """The most bytes that `pairs` pairs of k anchors and a codebook of `codewords` take."""
-    return len(_count_bytes(pairs)) + most_bytes(pairs, k * codewords)
+    return len(count_bytes(pairs)) + most_bytes(pairs, k * codewords)
 
 
-def _counts(blobs: Blobs) -> tuple[Ints, Ints]:
-    """The number of pairs of each page, and how many bytes it takes."""
+def counts_of_blobs(blobs: Blobs) -> tuple[Ints, Ints]:
+    """The number at the head of each page's bytes, and how many bytes it takes."""
     if (blobs.lengths < 1).any():
         raise CorruptIndexError("a page has no residual; verify the index")
     first = blobs.data[blobs.offsets[:-1]].astype(np.int64)
@@ -55,5 +55,6 @@ def _counts(blobs: Blobs) -> tuple[Ints, Ints]:
     return np.where(long, (first & 0x7F) << 8 | second, first), 1 + long.astype(np.int64)
 
 
-def _count_bytes(count: int) -> bytes:
+def count_bytes(count: int) -> bytes:
+    """A number at the head of a page's bytes."""
     return bytes([count]) if count < 0x80 else bytes([0x80 | count >> 8, count & 0xFF])

@@ -1,0 +1,222 @@
+"""A table of coordinates: in which directions the vectors of an encoder differ, and by how much.
+
+A vector is written as a share of its nearest anchor and, along each direction, a number in few
+bits. Directions are the principal ones; the most varied get the most bits. This is transform
+coding: where vectors do not recur from page to page, so that no codeword fits them, it still knows
+which differences matter. The table is small: half a byte a number.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from glie.errors import CodecError
+from glie.identity import EncoderId
+from glie.kernels.quantize import pack, row_bytes, unpack
+from glie.storage import digest
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int64]
+Bits = npt.NDArray[np.uint8]
+
+DIRECTION_TYPE = "int4"  # of a stored direction
+MOST_BITS = 4  # of a coordinate
+MOST_DIRECTIONS = 192
+MAX_DIM = 1 << 16
+FORMAT = "glie-coordinates-1"
+TENSORS = ("directions", "spreads", "gains", "centres")
+# The best levels for a Gaussian of variance 1, those above zero, by bits; and the mean squared
+# error with 0, 1, 2, ... bits.
+LEVELS = {
+    1: (0.7979,),
+    2: (0.4528, 1.5104),
+    3: (0.2451, 0.7560, 1.3439, 2.1519),
+    4: (0.1284, 0.3880, 0.6567, 0.9423, 1.2562, 1.6180, 2.0690, 2.7326),
+}
+ERRORS = (1.0, 0.3634, 0.1175, 0.0345, 0.0095)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Coordinates:
+    """vector = normalise(share * anchor + sum of coordinate i * direction i), where coordinate i =
+    centre i + gain i * <anchor, direction i> + what is stored."""
+
+    directions: Bits  # (R, ...) of unit length, packed as DIRECTION_TYPE
+    spreads: npt.NDArray[np.float16]  # (R,), the standard deviation of what is stored
+    gains: npt.NDArray[np.float16]  # (R,)
+    centres: npt.NDArray[np.float16]  # (R,)
+    dim: int
+    share: float
+    encoder: EncoderId | None = None
+    notes: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # for people to read
+
+    def __len__(self) -> int:
+        return len(self.spreads)
+
+    @functools.cached_property
+    def basis(self) -> Floats:
+        """The directions (R, D), at right angles again: few bits tilt them a little."""
+        rows = unpack(self.directions, DIRECTION_TYPE, self.dim).astype(np.float64)
+        q, r = np.linalg.qr(rows.T)
+        return np.ascontiguousarray((q * np.where(np.diagonal(r) < 0, -1, 1)).T, dtype=np.float32)
+
+    @classmethod
+    def fit(
+        cls, vectors: Floats, anchors: Floats, most: int, rate: int, **settings: Any
+    ) -> Coordinates:
+        """Fit at most `most` directions to vectors, each with its anchor; only those that get a bit
+        at `rate` bits a vector."""
+        share = float((vectors * anchors).sum() / (anchors * anchors).sum())
+        centred = vectors - vectors.mean(axis=0)
+        variances, columns = np.linalg.eigh((centred.T @ centred).astype(np.float64))
+        best = np.argsort(-variances, kind="stable")[:most]
+        table = cls._of(columns[:, best].T, vectors, anchors, share, settings)
+        useful = np.flatnonzero(table.bits(rate))
+        return cls._of(columns[:, best[useful]].T, vectors, anchors, share, settings)
+
+    @classmethod
+    def _of(
+        cls,
+        rows: npt.NDArray[np.float64],
+        vectors: Floats,
+        anchors: Floats,
+        share: float,
+        settings: Mapping[str, Any],
+    ) -> Coordinates:
+        none = np.zeros(len(rows), np.float16)
+        packed = pack(rows.astype(np.float32), DIRECTION_TYPE)
+        table = cls(packed, none, none, none, vectors.shape[1], share, **settings)
+        at = anchors @ table.basis.T
+        missing = vectors @ table.basis.T - np.float32(share) * at
+        centred = at - at.mean(axis=0)
+        gains = (missing * centred).sum(axis=0) / np.maximum((centred**2).sum(axis=0), 1e-9)
+        left = missing - gains * at
+        return dataclasses.replace(
+            table,
+            spreads=left.std(axis=0).astype(np.float16),
+            gains=gains.astype(np.float16),
+            centres=left.mean(axis=0).astype(np.float16),
+        )
+
+    @functools.cached_property
+    def _order(self) -> Ints:
+        """The coordinates in the order in which they get bits, each bit where it lowers the squared
+        error most."""
+        variances = self.spreads.astype(np.float64) ** 2
+        worth = np.outer(variances, -np.diff(ERRORS))  # of each further bit: less and less
+        return np.argsort(-worth.ravel(), kind="stable") // MOST_BITS
+
+    def bits(self, rate: int) -> Bits:
+        """The bits of each coordinate, `rate` in all or fewer."""
+        return np.bincount(self._order[:rate], minlength=len(self)).astype(np.uint8)
+
+    def to_bits(self, vectors: Floats, anchors: Floats, rate: int) -> Bits:
+        """The stored bits of vectors (n, D), each with its anchor: (n, width), one bit a byte."""
+        stored = vectors @ self.basis.T - self._foreseen(anchors)
+        bits = self.bits(rate)
+        columns = []
+        for column in np.flatnonzero(bits):
+            levels = _levels(int(bits[column]))
+            scaled = stored[:, column] / max(float(self.spreads[column]), 1e-6)
+            level = np.searchsorted((levels[1:] + levels[:-1]) / 2, scaled)
+            columns.append(level[:, None] >> np.arange(int(bits[column])) & 1)
+        return np.concatenate(columns, axis=1).astype(np.uint8)
+
+    def from_bits(self, stored: Bits, anchors: Floats, rate: int) -> Floats:
+        """The unit vectors that such bits and anchors stand for."""
+        found = self._foreseen(anchors) - np.float32(self.share) * (anchors @ self.basis.T)
+        bits, first = self.bits(rate), 0
+        for column in np.flatnonzero(bits):
+            count = int(bits[column])
+            level = stored[:, first : first + count] @ (1 << np.arange(count))
+            found[:, column] += _levels(count)[level] * np.float32(self.spreads[column])
+            first += count
+        made = np.float32(self.share) * anchors + found @ self.basis
+        lengths: Floats = np.linalg.norm(made, axis=1, keepdims=True)
+        return np.divide(made, np.maximum(lengths, np.float32(1e-6)))
+
+    def width(self, rate: int) -> int:
+        """The bits of a vector at a rate."""
+        return int(self.bits(rate).sum())
+
+    def _foreseen(self, anchors: Floats) -> Floats:
+        """The coordinates that the anchors let expect."""
+        gains = np.float32(self.share) + self.gains.astype(np.float32)
+        return np.asarray(gains * (anchors @ self.basis.T) + self.centres.astype(np.float32))
+
+    def fits(self, vectors: Floats, anchors: Floats) -> bool:
+        """Whether vectors, each with its anchor, are spread about as those that it was fitted
+        to."""
+        stored = vectors @ self.basis.T - self._foreseen(anchors)
+        expected = float((self.spreads.astype(np.float64) ** 2).sum())
+        return 0.5 < float((stored.astype(np.float64) ** 2).sum(axis=1).mean()) / expected < 2
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """A digest of the content, by which settings name the table."""
+        return digest(self.to_bytes())
+
+    def to_bytes(self) -> bytes:
+        """A safetensors file, with settings that are not tensors in its metadata."""
+        from safetensors.numpy import save
+
+        settings = {
+            "dim": self.dim,
+            "share": self.share,
+            "encoder": None if self.encoder is None else self.encoder.to_dict(),
+            "notes": dict(self.notes),
+        }
+        tensors = {name: getattr(self, name) for name in TENSORS}
+        metadata = {FORMAT: json.dumps(settings, ensure_ascii=False, sort_keys=True)}
+        return bytes(save(tensors, metadata))
+
+    @classmethod
+    def from_bytes(cls, data: bytes, place: str) -> Coordinates:
+        """The table of such a file; `place` is what an error names."""
+        from safetensors import SafetensorError
+        from safetensors.numpy import load
+
+        try:
+            length = int.from_bytes(data[:8], "little")
+            metadata = json.loads(data[8 : 8 + length]).get("__metadata__", {})
+            settings = json.loads(metadata[FORMAT])
+            settings["encoder"] = EncoderId.of(settings.get("encoder"))
+            table = cls(**load(data), **settings)
+            table._check()
+        except KeyError:
+            raise CodecError(f"{place}: not a table of coordinates") from None
+        except (SafetensorError, ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise CodecError(f"{place}: damaged: {error}") from None
+        return table
+
+    def _check(self) -> None:
+        """Raise ValueError unless all parts fit together."""
+        count, dim = len(self.spreads), self.dim
+        if type(dim) is not int or not 0 < dim <= MAX_DIM:
+            raise ValueError(f"dim {dim!r}")
+        if type(self.share) is not float or not 0 <= self.share <= 2:
+            raise ValueError(f"share {self.share!r}")
+        if not 0 < count <= min(dim, MOST_DIRECTIONS):
+            raise ValueError(f"{count} directions of {dim} numbers")
+        for name in TENSORS:
+            array = getattr(self, name)
+            packed = name == "directions"
+            kind: np.dtype[Any] = np.dtype(np.uint8 if packed else np.float16)
+            shape = (count, row_bytes(dim, DIRECTION_TYPE)) if packed else (count,)
+            if array.dtype != kind or array.shape != shape:
+                raise ValueError(f"{name}: {array.dtype} {array.shape}, expected {kind} {shape}")
+            if not packed and not np.isfinite(array).all():
+                raise ValueError(f"{name}: not finite")
+
+
+@functools.cache
+def _levels(bits: int) -> Floats:
+    above = np.array(LEVELS[bits], np.float32)
+    return np.concatenate([-above[::-1], above])
