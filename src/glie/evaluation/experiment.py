@@ -42,6 +42,7 @@ from glie.training.recipe import recipe_of
 DEPTH = 100  # pages of a ranking, for recall@100 and run files
 SHORTLISTS = (5, 10, 20, 50, 100)
 SHORTLIST_K = 4  # the budget of the shortlist table
+ADAPTED_REVISION = 2  # of how a code is chosen: what another one has stored is measured again
 CODEWORD_SHORTLIST = "words-shortlist"
 CODEWORD_SHORTLISTS = (20, 50, 100, 200, 500)  # longer, as is their default
 CODEWORD_SHORTLIST_BYTES = 520  # the budget of their table, or the nearest measured
@@ -176,7 +177,9 @@ class _Bench:
             # adapted only if a result is missing: its key needs the pages and the budget alone
             codec = self._codec_of_codewords(name, self._bytes(setting))
             coded = functools.cache(functools.partial(self._in_codewords, setting, codec))
-            yield from self._two_stages(asked, f"{self.key}-{codec_digest(codec)}", coded)
+            key = f"{self.key}-{codec_digest(codec)}"
+            key += f"-{ADAPTED_REVISION}" if codec.adapts else ""
+            yield from self._two_stages(asked, key, coded)
 
     def _codec_of_codewords(self, name: str, size: int) -> Codec:
         book = codebook_for(self.encoded.encoder, self.encoded.dim)

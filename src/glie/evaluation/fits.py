@@ -8,9 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from glie.codec.codec import Codec
-from glie.codec.readout.codebook import Codebook
 from glie.codec.readout.generative import Generative
-from glie.codec.readout.residual import Residual
 from glie.evaluation.baselines import ResidualCode, pooled
 from glie.evaluation.encoded import Encoded, joined
 from glie.evaluation.methods import with_networks
@@ -128,15 +126,14 @@ class Codecs:
 
 
 def facts(codec: Codec) -> dict[str, Any]:
-    """Facts for the tables about a fitted codec, or about an adapted codebook."""
+    """Facts for the tables about a fitted codec, or about the tables of an adapted one."""
     readout, notes = codec.readout, codec.notes
     if isinstance(readout, Generative):
         sizes = (array.size for array in (*readout.fitted.refiner, *readout.fitted.decoder))
         kept = {name: notes.get(name) for name in ("pages", "queries", "steps", "seconds")}
         return {"parameters": int(sum(sizes)), **kept}
-    if isinstance(readout, Residual) and all(
-        readout.codebook is not book for book in Codebook.all_shipped()
-    ):
-        size = len(readout.codebook.to_bytes())
+    _, tables = readout.to_files()  # none for a codebook that comes with glie
+    if tables:
+        size = sum(map(len, tables.values()))
         return {"codebook_bytes": size, "pages": notes.get("adapted_to")}
     return {}

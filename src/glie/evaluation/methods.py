@@ -191,8 +191,8 @@ LEARNED = {
     ),
     ADAPTED: (
         "codewords, adapted",
-        "The same with a codebook fitted on the set's own pages, never on a question; its bytes "
-        "are counted.",
+        "What an index of any other encoder stores: codewords or coordinates, with a table fitted "
+        "on the set's own pages, never on a question, whose bytes are counted; or anchors alone.",
     ),
     UNCOMPRESSED: ("uncompressed", "Exact MaxSim over all vectors of every page."),
 }
