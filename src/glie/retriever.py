@@ -12,9 +12,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, Unpack, cast
 
+from glie.documents import PAGE_PIXELS, picture_text
 from glie.documents.known import pages_of
 from glie.documents.original import original_text, unchanged
 from glie.encoders import Encoder, load_encoder
+from glie.encoders.base import reads
+from glie.encoders.content import picture_of
 from glie.errors import InputError, MissingExtraError
 from glie.filters import Filter, from_json
 from glie.identity import EncodedPages, EncoderId, check_encoder, recorded_encoder
@@ -98,12 +101,32 @@ class Retriever:
             )
         return vectors[0]
 
+    def encode_image(self, image: Any) -> Any:
+        """The vectors of a picture, (n, D), as if it were a page of the index: a Pillow image, or
+        the path of a file. For an encoder that reads text, OCR reads it."""
+        picture = picture_of(image, 0)
+        encoder = self.load()
+        if not hasattr(encoder, "encode_pages"):
+            raise InputError("image: expected an encoder; a function encodes questions alone")
+        encoder = cast(Encoder, encoder)
+        if reads(encoder) == "image":
+            picture.thumbnail((PAGE_PIXELS, PAGE_PIXELS))
+            return encoder.encode_pages([picture])[0]
+        text = picture_text(picture)
+        if not text:
+            raise InputError(
+                f"image: encoder {encoder.name!r} reads text, and OCR finds none in this picture; "
+                "ask in words, or search an index of an encoder that looks at pages"
+            )
+        return encoder.encode_pages([text])[0]
+
     def search(
         self,
         question: str = "",
         top: int = 10,
         *,
         like: str | None = None,
+        image: Any = None,
         documents: Iterable[str] | None = None,
         where: Where | None = None,
         mode: str | None = None,
@@ -115,8 +138,9 @@ class Retriever:
         alone, which needs no encoder. By default it is hybrid if the index has the words of its
         pages. "In quotes" asks for an exact word or phrase, -word excludes.
 
-        `like` is the id of a page, in place of a question: the pages most like it, by the vectors
-        that the index stores of it.
+        In place of a question, `like` is the id of a page: the pages most like it, by the vectors
+        that the index stores of it. Or `image` is a picture, a Pillow image or the path of a file:
+        the pages most like it, by the vectors that the encoder makes of it (`encode_image`).
 
         `documents` (names, paths or folders) and `where` (metadata) restrict the pages. `options`
         go to the search of the index or collection: `shortlist`, `exact`, ...
@@ -129,11 +153,13 @@ class Retriever:
             ids, where = sorted(allowed if ids is None else allowed.intersection(ids)), None
         options |= {"ids": ids, "where": where}
         if like is not None:
-            if question or mode not in (None, LATE):
-                raise InputError("like: expected no question beside it, nor a mode with words")
+            _check_alone("like", question or image is not None, mode)
             if not isinstance(index, Index):
                 raise InputError("like: expected an index; an engine does not return its codes")
             return index.like(like, top, **options)
+        if image is not None:
+            _check_alone("image", question, mode)
+            return _found(index, lambda: self.encode_image(image), top, options)
         return answer(index, question, top, self.encode, _original, mode=mode, **options)
 
 
@@ -164,21 +190,35 @@ def answer(
         if not query.text:
             raise InputError(f"the question only excludes words (found {question!r:.40})")
         options |= {"text": [question], "mode": mode}
-    if not len(pages):
-        return Hits([], [], [], Cost(0, 0, 0, 0.0))
-    vectors, seconds = None, 0.0
-    if mode != LEXICAL:
-        began = time.perf_counter()
-        vectors = [encode(question if query is None else query.text)]
-        seconds = time.perf_counter() - began
     phrases = [] if query is None else [one for one in query.required if one.inexact]
-    hits = pages.search(vectors, max(top, MOST_READ) if phrases else top, **options)[0]
+    vectors = None if mode == LEXICAL else lambda: encode(query.text if query else question)
+    hits = _found(pages, vectors, max(top, MOST_READ) if phrases else top, options)
     if phrases:
         found = _with_phrases(hits, phrases, top, read)
         assert query is not None
         in_words = range(0 if query.only_quotes else min(top, len(hits)))
         hits = found if len(found) else hits.take(in_words)
+    return hits
+
+
+def _found(
+    pages: Searchable, encode: Callable[[], Any] | None, top: int, options: dict[str, Any]
+) -> Hits:
+    """The hits of one query, whose vectors `encode` makes; None: it has none. The time that takes
+    is part of the cost."""
+    if not len(pages):
+        return Hits([], [], [], Cost(0, 0, 0, 0.0))
+    began = time.perf_counter()
+    vectors = None if encode is None else [encode()]
+    seconds = 0.0 if encode is None else time.perf_counter() - began
+    hits = pages.search(vectors, top, **options)[0]
     return dataclasses.replace(hits, cost=dataclasses.replace(hits.cost, encode_seconds=seconds))
+
+
+def _check_alone(what: str, beside: object, mode: str | None) -> None:
+    """Refuse a question beside a page or a picture, whose words are not searched."""
+    if beside or mode not in (None, LATE):
+        raise InputError(f"{what}: expected no question beside it, nor a mode with words")
 
 
 def _with_phrases(

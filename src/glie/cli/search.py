@@ -36,12 +36,28 @@ if TYPE_CHECKING:
 
 def search(
     arguments: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             metavar="INDEX QUESTION",
             help="The index folder (not needed with --engine), and the question.",
         ),
-    ],
+    ] = None,
+    image: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Ask with a picture in place of a question: find pages like it. An encoder that "
+            "reads text gets what OCR reads.",
+        ),
+    ] = None,
+    like: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PAGE",
+            help="Find pages like this one of the index (report.pdf#3), by what is stored of it; "
+            "no encoder is loaded.",
+        ),
+    ] = None,
     top: Annotated[int, typer.Option(help="How many pages to show.")] = 10,
     shortlist: Annotated[
         int | None,
@@ -112,25 +128,35 @@ def search(
 
     glie search reports.glie '"3M-2018-114" -draft'
 
+    glie search reports.glie --image page.png
+
+    glie search reports.glie --like annual/report.pdf#3
+
     glie search --engine qdrant --url http://localhost:6333 --collection reports "expenditure"
     """
     from glie.filters import all_of, from_json, parse
     from glie.retriever import Retriever, analyzer_for
     from glie.search.options import LATE
 
-    has_index = engine is None or (Path(arguments[0]) / "manifest.json").exists()
-    asked = arguments[1:] if has_index else arguments
-    if not asked:
-        raise typer.BadParameter("Missing argument 'QUESTION'.")
-    question = " ".join(asked)
-    options: dict[str, Any] = {"shortlist": shortlist, "exact": exact}
+    words = arguments or []
+    if engine is None and not words:
+        raise typer.BadParameter("Missing argument 'INDEX QUESTION'.")
+    has_index = bool(words) and (engine is None or (Path(words[0]) / "manifest.json").exists())
+    place, words = (words[0], words[1:]) if has_index else ("", words)
+    question = " ".join(words)
+    given = {"QUESTION": words, "--image": image, "--like": like}
+    asked = [name for name, value in given.items() if value]
+    if len(asked) != 1:
+        both = f"{' and '.join(asked)}: give one of them."
+        raise typer.BadParameter(both if asked else "Missing argument 'QUESTION'.")
+    options: dict[str, Any] = {"shortlist": shortlist, "exact": exact, "like": like, "image": image}
     filters = [parse(text) for text in where or []]
     pages: str | glie.engines.Collection
     with contextlib.ExitStack() as stack:
         if engine is None:
             if (location, collection, api_key, prefetch) != (None, None, None, None):
                 raise InputError("--url, --collection, --api-key, --prefetch: these need --engine")
-            pages = place = arguments[0]
+            pages = place
             options["documents"] = document or None
             options["mode"] = mode
         else:
@@ -138,7 +164,7 @@ def search(
                 raise InputError(f"--mode {mode}: an engine holds no words; leave it out")
             if collection is None and not has_index:
                 raise InputError("--collection: name the collection to search")
-            name = collection or Path(arguments[0]).absolute().stem
+            name = collection or Path(place).absolute().stem
             there = connected(engine, location, name, api_key)
             pages = stack.enter_context(glie.engines.Collection.open(there))
             place = pages.path
@@ -154,7 +180,9 @@ def search(
     rows = _rows(hits, question, analyzer)
     if as_json:
         cost = dataclasses.asdict(hits.cost)
-        print_json({"index": place, "query": question, "hits": rows, "cost": cost})
+        instead = {"image": str(image)} if image else {"like": like}
+        given = {"query": question} if words else {"query": None, **instead}
+        print_json({"index": place, **given, "hits": rows, "cost": cost})
     elif rows:
         _print_rows(rows, question, analyzer)
         _print_cost(hits.cost)
