@@ -175,6 +175,28 @@ def test_a_phrase_is_looked_up_in_the_documents(worded: glie.Index) -> None:
     assert found[0] == "1"
 
 
+def test_an_excluded_phrase_is_looked_up_in_the_documents(
+    worded: glie.Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page with its words elsewhere stays. One that cannot be read is left out if it has them."""
+    retriever = Retriever(worded, Numbered())
+
+    def found(question: str, **options: Any) -> set[str]:
+        return set(retriever.search(question, mode="lexical", **options).ids)
+
+    assert found('income -"net income"') == {"1", "2"}
+    assert found('income -"tax net"') == {*"01234"}
+    assert found('file -"net tax"') == {"3"}  # not read, but it has no tax
+    assert found('net -"net income" -tax') == {"2"}
+    assert found('"of tax" -"net income"') == {"1"}
+    assert found("income -net-income") == {"1", "2"}
+    assert retriever.search('0 -"net income"', 2).ids != ["0", "1"]  # hybrid
+    # what is read has an end: of more pages, those with the words are left out
+    monkeypatch.setattr("glie.retriever.MOST_READ", 1)
+    assert found('income -"net of"', top=3) == {*"234"}  # 0 has both words
+    assert found('income -"net of"', top=5) == {*"0234"}
+
+
 def test_words_alone_need_no_encoder(worded: glie.Index) -> None:
     def encode(texts: Sequence[str]) -> Any:
         raise AssertionError

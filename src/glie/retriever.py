@@ -6,6 +6,7 @@ The command line, the web server, the MCP server and the framework retrievers lo
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import threading
 import time
@@ -23,7 +24,7 @@ from glie.filters import Filter, from_json
 from glie.identity import EncodedPages, EncoderId, check_encoder, recorded_encoder
 from glie.index.index import Index
 from glie.index.words import analyzer_of, language_of
-from glie.lexical.query import Phrase
+from glie.lexical.query import Phrase, Query
 from glie.lexical.terms import Analyzer
 from glie.search.options import LATE, LEXICAL, SearchKeywords, check_mode
 from glie.search.results import Cost, Hits
@@ -32,11 +33,13 @@ from glie.search.results import Cost, Hits
 Encode = Callable[[Sequence[str]], Sequence[Any]]
 # Anything that encodes questions: an encoder, its name or path, or a function.
 AnyEncoder = Encoder | Encode | str | os.PathLike[str]
-
 # Which pages may be found: a filter on their metadata, as in Index.search, or a function of a
 # page's id and metadata.
 Where = Mapping[str, Any] | Filter | Callable[[str, dict[str, Any]], bool]
 
+
+# The text of a page, by its id and metadata; empty: it cannot be read.
+Read = Callable[[str, dict[str, Any]], str]
 
 MOST_READ = 100  # pages whose text is read again, for a phrase
 
@@ -159,7 +162,10 @@ class Retriever:
             return index.like(like, top, **options)
         if image is not None:
             _check_alone("image", question, mode)
-            return _found(index, lambda: self.encode_image(image), top, options)
+            if not len(index):
+                return _nothing()
+            vectors, seconds = _timed(lambda: self.encode_image(image))
+            return _after(seconds, index.search([vectors], top, **options)[0])
         return answer(index, question, top, self.encode, _original, mode=mode, **options)
 
 
@@ -168,7 +174,7 @@ def answer(
     question: str,
     top: int,
     encode: Callable[[str], Any],
-    read: Callable[[str, dict[str, Any]], str],
+    read: Read,
     *,
     mode: str | None = None,
     **options: Any,
@@ -189,29 +195,58 @@ def answer(
         query = index.parse(question)
         if not query.text:
             raise InputError(f"the question only excludes words (found {question!r:.40})")
-        options |= {"text": [question], "mode": mode}
-    phrases = [] if query is None else [one for one in query.required if one.inexact]
-    vectors = None if mode == LEXICAL else lambda: encode(query.text if query else question)
-    hits = _found(pages, vectors, max(top, MOST_READ) if phrases else top, options)
+        options["mode"] = mode
+    if not len(pages):
+        return _nothing()
+    vectors, seconds = None, 0.0
+    if mode != LEXICAL:
+        encoded, seconds = _timed(lambda: encode(question if query is None else query.text))
+        vectors = [encoded]
+    if index is None or query is None:
+        return _after(seconds, pages.search(vectors, top, **options)[0])
+    return _after(seconds, _by_words(index, query, vectors, top, read, options))
+
+
+def _by_words(
+    index: Index,
+    query: Query,
+    vectors: list[Any] | None,
+    top: int,
+    read: Read,
+    options: dict[str, Any],
+) -> Hits:
+    """The hits of a question with words, whose phrases are looked up in the texts of the best
+    pages."""
+    phrases = [phrase for phrase in query.required if phrase.inexact]
+    without = [phrase for phrase in query.excluded if len(phrase.words) > 1]
+    count = max(top, MOST_READ) if phrases or without else top
+    excluded = tuple(phrase for phrase in query.excluded if phrase not in without)
+    asked = dataclasses.replace(query, excluded=excluded)
+    hits = index.search(vectors, count, text=[asked], **options)[0]
+    if without:
+        kept = _without_phrases(index, hits, without, count if phrases else top, read)
+        if len(kept) < top and len(hits) == count:  # there are more, if all with their words go
+            kept = max(kept, index.search(vectors, count, text=[query], **options)[0], key=len)
+        hits = kept
     if phrases:
         found = _with_phrases(hits, phrases, top, read)
-        assert query is not None
-        in_words = range(0 if query.only_quotes else min(top, len(hits)))
-        hits = found if len(found) else hits.take(in_words)
-    return hits
+        hits = found if len(found) or query.only_quotes else hits
+    return hits.take(range(min(top, len(hits))))
 
 
-def _found(
-    pages: Searchable, encode: Callable[[], Any] | None, top: int, options: dict[str, Any]
-) -> Hits:
-    """The hits of one query, whose vectors `encode` makes; None: it has none. The time that takes
-    is part of the cost."""
-    if not len(pages):
-        return Hits([], [], [], Cost(0, 0, 0, 0.0))
+def _nothing() -> Hits:
+    """What is found in an index without pages."""
+    return Hits([], [], [], Cost(0, 0, 0, 0.0))
+
+
+def _timed(encode: Callable[[], Any]) -> tuple[Any, float]:
+    """What a call returns, and how long it took."""
     began = time.perf_counter()
-    vectors = None if encode is None else [encode()]
-    seconds = 0.0 if encode is None else time.perf_counter() - began
-    hits = pages.search(vectors, top, **options)[0]
+    return encode(), time.perf_counter() - began
+
+
+def _after(seconds: float, hits: Hits) -> Hits:
+    """Hits whose query took some time to encode."""
     return dataclasses.replace(hits, cost=dataclasses.replace(hits.cost, encode_seconds=seconds))
 
 
@@ -221,15 +256,28 @@ def _check_alone(what: str, beside: object, mode: str | None) -> None:
         raise InputError(f"{what}: expected no question beside it, nor a mode with words")
 
 
-def _with_phrases(
-    hits: Hits, phrases: Sequence[Phrase], top: int, read: Callable[[str, dict[str, Any]], str]
-) -> Hits:
+def _with_phrases(hits: Hits, phrases: Sequence[Phrase], top: int, read: Read) -> Hits:
     """The first `top` hits whose text has these phrases. A page whose text cannot be read stays:
     it has the words."""
     kept = list[int]()
     for row, hit in enumerate(hits):
         text = read(hit.id, hit.metadata)
         if not text or all(phrase.in_text(text) for phrase in phrases):
+            kept.append(row)
+        if len(kept) == top:
+            break
+    return hits.take(kept)
+
+
+def _without_phrases(
+    index: Index, hits: Hits, phrases: Sequence[Phrase], top: int, read: Read
+) -> Hits:
+    """The first `top` hits whose text has none of these phrases. A page whose text cannot be read
+    is left out if it has the words of one."""
+    having, kept = functools.cache(index.having), list[int]()
+    for row, hit in enumerate(hits):
+        text = read(hit.id, hit.metadata)
+        if not any(phrase.in_text(text) if text else having(phrase)(hit.id) for phrase in phrases):
             kept.append(row)
         if len(kept) == top:
             break

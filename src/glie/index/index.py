@@ -8,7 +8,7 @@ import dataclasses
 import os
 import shutil
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -37,7 +37,7 @@ from glie.index.writer import (
     SegmentWriter,
     merge_tail,
 )
-from glie.lexical.query import Query, parse
+from glie.lexical.query import Phrase, Query, parse
 from glie.lexical.terms import Analyzer
 from glie.pages import Pages
 from glie.progress import OnProgress, ignore
@@ -136,6 +136,14 @@ class Index:
     def parse(self, question: str) -> Query:
         """What a person has typed: words, phrases in quotes, and what is excluded (-word)."""
         return parse(question, self.analyzer)
+
+    def having(self, phrase: Phrase) -> Callable[[str], bool]:
+        """Whether a page has all words of a phrase, in any order: a function of its id."""
+        state = self._state
+        if state.words is None:
+            return lambda page_id: False
+        having = state.words.having(phrase)
+        return lambda page_id: bool(having[state.position(page_id)])
 
     @property
     def generation(self) -> int:
@@ -367,7 +375,7 @@ class Index:
         where: Mapping[str, Any] | Filter | None = None,
         normalize: bool = False,
         exact: bool | None = None,
-        text: Sequence[str] | None = None,
+        text: Sequence[str | Query] | None = None,
         mode: str | None = None,
     ) -> list[Hits]:
         """The `top` best pages for each query: ranked by MaxSim over the stored codes, the first
@@ -382,10 +390,10 @@ class Index:
         list of values, or more (`glie.filters`). `normalize` accepts vectors that are not
         normalised.
 
-        `text` has the words of each query, which are searched too (`mode="hybrid"`) if the pages
-        were added with their texts. "In quotes" asks for pages with these words, and -word for
-        pages without one. `mode="late"` searches vectors alone, `mode="lexical"` words alone;
-        `queries` may then be None.
+        `text` has the words of each query, as typed or as `parse` returns them. They are searched
+        too (`mode="hybrid"`) if the pages were added with their texts. "In quotes" asks for pages
+        with these words, and -word for pages without one. `mode="late"` searches vectors alone,
+        `mode="lexical"` words alone; `queries` may then be None.
         """
         options = SearchOptions(top, shortlist, ids, where, normalize, exact, text, mode)
         return search_state(self._state, self.codec, self.path, queries, options)

@@ -81,14 +81,14 @@ class Words:
         have no order: a page has a phrase if it has its words. If no page has them, phrases within
         a question are not required."""
         if query.required:
-            having = functools.reduce(np.logical_and, map(self._having, query.required))
+            having = functools.reduce(np.logical_and, map(self.having, query.required))
             if allowed is not None:
                 having = having & allowed
             if self._alive is not None:
                 having = having & self._alive
             allowed = having if query.only_quotes or having.any() else allowed
         for phrase in query.excluded:
-            without = ~self._having(phrase)
+            without = ~self.having(phrase)
             allowed = without if allowed is None else allowed & without
         if allowed is not None and self._alive is not None:
             allowed = allowed & self._alive
@@ -113,7 +113,7 @@ class Words:
             found.append(live)
         return found
 
-    def _having(self, phrase: Phrase) -> Mask:
+    def having(self, phrase: Phrase) -> Mask:
         """The positions of pages with all terms of a phrase."""
         having = np.zeros(int(self._bounds[-1]), bool)
         for number, file in zip(self._numbers, self._files, strict=True):
