@@ -25,7 +25,7 @@ from glie.identity import EncodedPages, EncoderId, check_encoder, recorded_encod
 from glie.index.index import Index
 from glie.index.words import analyzer_of, language_of
 from glie.lexical.query import Phrase, Query
-from glie.lexical.terms import Analyzer
+from glie.lexical.snippet import Asked
 from glie.search.options import LATE, LEXICAL, SearchKeywords, check_mode
 from glie.search.results import Cost, Hits
 
@@ -292,9 +292,11 @@ def _original(_: str, metadata: dict[str, Any]) -> str:
         return ""
 
 
-def analyzer_for(pages: EncodedPages) -> Analyzer:
-    """What finds the words of a question in the texts of pages."""
-    return pages.analyzer if isinstance(pages, Index) else analyzer_of(language_of(pages.encoder))
+def asked_of(pages: EncodedPages, question: str) -> Asked:
+    """What marks the words of a question in the texts of pages."""
+    if isinstance(pages, Index):
+        return Asked(question, pages.analyzer, pages.common_terms(question))
+    return Asked(question, analyzer_of(language_of(pages.encoder)))
 
 
 def filter_from_outside(where: Mapping[str, Any] | None) -> Filter:

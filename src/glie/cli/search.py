@@ -30,7 +30,7 @@ from glie.errors import InputError, MissingExtraError
 from glie.wording import count, printable
 
 if TYPE_CHECKING:
-    from glie.lexical.terms import Analyzer
+    from glie.lexical.snippet import Asked
     from glie.search.results import Cost, Hits
 
 
@@ -135,7 +135,7 @@ def search(
     glie search --engine qdrant --url http://localhost:6333 --collection reports "expenditure"
     """
     from glie.filters import all_of, from_json, parse
-    from glie.retriever import Retriever, analyzer_for
+    from glie.retriever import Retriever, asked_of
     from glie.search.options import LATE
 
     words = arguments or []
@@ -176,21 +176,21 @@ def search(
         retriever = Retriever(pages, encoder)
         with status_line("searching"):  # this also loads the encoder
             hits = retriever.search(question, top, **options)
-        held, analyzer = len(retriever.index), analyzer_for(retriever.index)
-    rows = _rows(hits, question, analyzer)
+        held, marks = len(retriever.index), asked_of(retriever.index, question)
+    rows = _rows(hits, marks)
     if as_json:
         cost = dataclasses.asdict(hits.cost)
         instead = {"image": str(image)} if image else {"like": like}
         given = {"query": question} if words else {"query": None, **instead}
         print_json({"index": place, **given, "hits": rows, "cost": cost})
     elif rows:
-        _print_rows(rows, question, analyzer)
+        _print_rows(rows, marks)
         _print_cost(hits.cost)
     else:
         print("no page matches" if held else "no pages: the index is empty")
 
 
-def _rows(hits: Hits, question: str, analyzer: Analyzer) -> list[dict[str, Any]]:
+def _rows(hits: Hits, marks: Asked) -> list[dict[str, Any]]:
     """The hits as JSON shows them."""
     return [
         {
@@ -201,14 +201,14 @@ def _rows(hits: Hits, question: str, analyzer: Analyzer) -> list[dict[str, Any]]
             "document": hit.metadata.get("document"),
             "page": hit.metadata.get("page"),
             "path": hit.metadata.get("path"),
-            "snippet": _snippet(hit.metadata, question, analyzer),
+            "snippet": _snippet(hit.metadata, marks),
             "metadata": hit.metadata,
         }
         for rank, hit in enumerate(hits, start=1)
     ]
 
 
-def _print_rows(rows: Sequence[dict[str, Any]], question: str, analyzer: Analyzer) -> None:
+def _print_rows(rows: Sequence[dict[str, Any]], marks: Asked) -> None:
     from glie.documents.original import why_no_text
     from glie.lexical.snippet import matches
 
@@ -218,7 +218,7 @@ def _print_rows(rows: Sequence[dict[str, Any]], question: str, analyzer: Analyze
     table.add_column(overflow="fold")
     for row in rows:
         text = rich.text.Text(row["snippet"])
-        for start, end in matches(row["snippet"], question, analyzer):
+        for start, end in matches(row["snippet"], *marks):
             text.stylize("bold", start, end)
         text = text or rich.text.Text(f"({why_no_text(row['metadata'])})", style="dim")
         lines = [rich.text.Text(printable(row["id"]), style="cyan"), text]
@@ -247,12 +247,12 @@ def _print_cost(cost: Cost) -> None:
     )
 
 
-def _snippet(metadata: dict[str, Any], question: str, analyzer: Analyzer) -> str:
+def _snippet(metadata: dict[str, Any], marks: Asked) -> str:
     """The snippet of a hit; empty where an extra is missing to read its file."""
     from glie.documents.original import original_text
     from glie.lexical.snippet import best_snippet
 
     try:
-        return best_snippet(original_text(metadata), question, analyzer)
+        return best_snippet(original_text(metadata), *marks)
     except MissingExtraError:
         return ""

@@ -116,7 +116,7 @@ class Index:
 
     @property
     def has_text(self) -> bool:
-        """Whether words can be searched: a page was added with its text."""
+        """Whether words can be searched: there is a page that was added with its text."""
         return self._state.words is not None
 
     @property
@@ -136,6 +136,12 @@ class Index:
     def parse(self, question: str) -> Query:
         """What a person has typed: words, phrases in quotes, and what is excluded (-word)."""
         return parse(question, self.analyzer)
+
+    def common_terms(self, question: str) -> set[str] | None:
+        """The terms of a question that are on most pages: words that say little. None if too few
+        pages have text to tell."""
+        words = self._state.words
+        return None if words is None else words.common(self.analyzer.counted(question))
 
     def having(self, phrase: Phrase) -> Callable[[str], bool]:
         """Whether a page has all words of a phrase, in any order: a function of its id."""

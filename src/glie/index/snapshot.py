@@ -146,10 +146,11 @@ class Snapshot:
 
     @functools.cached_property
     def words(self) -> Words | None:
-        """What is known of the text of the pages; None: nothing."""
+        """What is known of the text of the pages; None: no live page has text."""
         if self.manifest.text is None or all(file is None for file in self.postings):
             return None
-        return Words(self.manifest.text.language, self.postings, self.bounds, self._alive)
+        words = Words(self.manifest.text.language, self.postings, self.bounds, self._alive)
+        return None if words.gone else words
 
     def select(
         self, options: SearchOptions, codec: Codec, allowed: Mask | None = None
