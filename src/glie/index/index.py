@@ -69,7 +69,6 @@ class Index:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._folder = Folder(path)
         self._state = Snapshot.latest(self._folder)
-        self._ids: set[str] | None = None  # of the live pages, if this is the writer
         self._hold = _Hold()
         self.codec = self._folder.codec(self._state.manifest)
 
@@ -165,7 +164,7 @@ class Index:
         return len(self._state)
 
     def __contains__(self, page_id: object) -> bool:
-        return page_id in self._state.positions
+        return page_id in self._state
 
     def records(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Id and metadata of every page, in the order of insertion."""
@@ -215,7 +214,6 @@ class Index:
         if Manifest.read(self.path) != self._state.manifest:
             before = self._state.manifest.codec
             self._state = Snapshot.latest(self._folder, self._state)
-            self._ids = None
             if self._state.manifest.codec != before:  # it has adapted, or the folder was replaced
                 self.codec = self._folder.codec(self._state.manifest)
 
@@ -264,7 +262,6 @@ class Index:
         with self._change() as state:
             leaving = set(distinct_ids(replacing))
             gone = {state.position(page_id) for page_id in leaving}
-            taken = self._live_ids(state)
             writer = SegmentWriter(self._folder, state.manifest.next_number)
             arriving = len(pages) if isinstance(pages, Pages) else PAGES_PER_STEP
             kept = merge_tail(state, writer, gone, arriving)
@@ -272,12 +269,9 @@ class Index:
             if codec.adapts and state.manifest.dim is None:
                 codec, batches = adapt(codec, pages, batches, analyzer)
             dim = state.manifest.dim
-            arrived, dim = add_batches(batches, codec, writer, taken, leaving, dim, analyzer)
+            arrived, dim = add_batches(batches, codec, writer, state, leaving, dim, analyzer)
             if arrived or gone:
                 self._commit(state, writer, kept, gone, dim, codec)
-                taken -= leaving
-                taken |= arrived
-                self._ids = taken
 
     def merge(self, other: Index, *, replacing: Iterable[str] = ()) -> None:
         """Copy all pages of another index that has the same codec and encoder, in one commit. Pages
@@ -300,10 +294,10 @@ class Index:
                     f"{other.path}: its vectors have {other.dim} numbers, those of {self.path} "
                     f"have {dim}"
                 )
-            leaving, taken = set(distinct_ids(replacing)), self._live_ids(state)
+            leaving = set(distinct_ids(replacing))
             gone = {state.position(page_id) for page_id in leaving}
             for page_id in other.ids:
-                if page_id in taken and page_id not in leaving:
+                if page_id not in leaving and page_id in state:
                     raise IdError(f"page {page_id!r} is already in {self.path}")
             writer = SegmentWriter(self._folder, state.manifest.next_number)
             kept = merge_tail(state, writer, gone, len(other))
@@ -312,7 +306,6 @@ class Index:
             writer.flush()
             if len(other) or gone:
                 self._commit(state, writer, kept, gone, dim or other.dim, text=text)
-                self._ids = (taken - leaving) | set(other.ids)
 
     def delete(self, ids: Iterable[str]) -> int:
         """Delete pages by id. An unknown id is an error, and nothing is deleted."""
@@ -437,12 +430,6 @@ class Index:
         """Commit a state of all that is undamaged; damaged files are kept in `damaged/`."""
         return repair(Folder(path))
 
-    def _live_ids(self, state: Snapshot) -> set[str]:
-        """The ids of all pages, kept in memory between additions."""
-        if self._ids is None:
-            self._ids = set(state.positions)
-        return self._ids
-
     @contextlib.contextmanager
     def _change(self) -> Iterator[Snapshot]:
         """The state to change, under the lock, without the files of interrupted changes."""
@@ -473,7 +460,6 @@ class Index:
         how the words of `writer` were made, if not in the way of this index."""
         adapted, text = None if codec is self.codec else codec, text or self._text
         manifest = next_manifest(self._folder, state, writer, kept, gone, dim, adapted, text)
-        self._ids = None
         try:
             self._folder.commit(manifest)
         finally:
