@@ -83,6 +83,7 @@ bench: venv
 	$(BIN)/python benchmarks/encode.py english minilm
 	$(BIN)/python benchmarks/search.py
 	$(BIN)/python benchmarks/rerank.py
+	$(BIN)/python benchmarks/filters.py
 	$(BIN)/python benchmarks/fit.py
 	$(BIN)/python benchmarks/million.py --pages 10000,100000
 	$(BIN)/python benchmarks/serve.py

@@ -30,7 +30,7 @@ ROOMS: dict[str, str] = {
     "geometry": "errors progress pages",
     "codec": "errors renamed progress storage kernels pages identity",
     "candidates": "errors kernels codec",
-    "search": "errors kernels filters pages codec candidates",
+    "search": "errors kernels filters pages lexical codec candidates",
     "index": (
         "errors renamed progress storage kernels filters pages identity lexical codec candidates "
         "search"

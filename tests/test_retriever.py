@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 import glie
 from glie.documents.original import file_digest
@@ -174,6 +175,28 @@ def test_a_phrase_is_looked_up_in_the_documents(worded: glie.Index) -> None:
     assert found[0] == "1"
 
 
+def test_an_excluded_phrase_is_looked_up_in_the_documents(
+    worded: glie.Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page with its words elsewhere stays. One that cannot be read is left out if it has them."""
+    retriever = Retriever(worded, Numbered())
+
+    def found(question: str, **options: Any) -> set[str]:
+        return set(retriever.search(question, mode="lexical", **options).ids)
+
+    assert found('income -"net income"') == {"1", "2"}
+    assert found('income -"tax net"') == {*"01234"}
+    assert found('file -"net tax"') == {"3"}  # not read, but it has no tax
+    assert found('net -"net income" -tax') == {"2"}
+    assert found('"of tax" -"net income"') == {"1"}
+    assert found("income -net-income") == {"1", "2"}
+    assert retriever.search('0 -"net income"', 2).ids != ["0", "1"]  # hybrid
+    # what is read has an end: of more pages, those with the words are left out
+    monkeypatch.setattr("glie.retriever.MOST_READ", 1)
+    assert found('income -"net of"', top=3) == {*"234"}  # 0 has both words
+    assert found('income -"net of"', top=5) == {*"0234"}
+
+
 def test_words_alone_need_no_encoder(worded: glie.Index) -> None:
     def encode(texts: Sequence[str]) -> Any:
         raise AssertionError
@@ -208,3 +231,50 @@ def test_more_like_a_page(index: glie.Index) -> None:
         index.like("a.pdf#8", 0)
     with pytest.raises(glie.InputError, match="expected no question beside it"):
         retriever.search("7", like="a.pdf#8")
+
+
+class Seen:
+    """An encoder of pictures: a page is the row of its grey pixels."""
+
+    name, revision, reads = "seen", "1", "image"
+
+    def encode_pages(self, pages: Sequence[Any]) -> list[Any]:
+        return [make_arrays(30)[page.getpixel((0, 0))[0]] for page in pages]
+
+    def encode_queries(self, texts: Sequence[str]) -> list[Any]:
+        raise AssertionError("no question was asked")
+
+
+def test_a_picture_is_encoded_as_a_page(index: glie.Index, tmp_path: Path) -> None:
+    picture = Image.new("L", (2000, 40), 7)
+    picture.save(tmp_path / "page.png")
+    retriever = Retriever(index, Seen())
+    for given in (picture, tmp_path / "page.png", str(tmp_path / "page.png")):
+        hits = retriever.search(image=given, top=3)
+        assert (hits.ids[0], len(hits), hits.cost.encode_seconds > 0) == ("a.pdf#8", 3, True)
+    assert picture.size == (2000, 40)  # the encoder got a smaller copy
+    only = retriever.search(image=picture, documents=["0.pdf"], where={"page": [0, 3]})
+    assert set(only.ids) == {"a.pdf#1", "a.pdf#4"}
+    refused: list[dict[str, Any]] = [{"question": "7"}, {"like": "a.pdf#8"}, {"mode": "lexical"}]
+    for wrong in refused:
+        with pytest.raises(glie.InputError, match="expected no question beside it"):
+            retriever.search(image=picture, **wrong)
+    (tmp_path / "no.png").write_text("no picture")
+    with pytest.raises(glie.DocumentError, match=r"no\.png: damaged, or not an image"):
+        retriever.search(image=tmp_path / "no.png")
+    with pytest.raises(glie.InputError, match="a function encodes questions alone"):
+        Retriever(index, lambda texts: make_arrays(1)).search(image=picture)
+
+
+def test_ocr_reads_a_picture_for_an_encoder_of_text(
+    index: glie.Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Read(Numbered):
+        def encode_pages(self, pages: Sequence[Any]) -> list[Any]:
+            return self.encode_queries(pages)
+
+    monkeypatch.setattr("glie.retriever.picture_text", lambda picture: str(picture.width))
+    assert Retriever(index, Read()).search(image=Image.new("L", (7, 1))).ids[0] == "a.pdf#8"
+    monkeypatch.setattr("glie.retriever.picture_text", lambda picture: "")
+    with pytest.raises(glie.InputError, match=r"'numbered' reads text, and OCR finds none.*words"):
+        Retriever(index, Read()).search(image=Image.new("L", (7, 1)))

@@ -8,8 +8,8 @@ codecs. And every write, fsync, rename, removal and new folder of each change fa
 space, no permission, an input/output error, half of the bytes written; and the system limits the
 size of files to one size after another. After each fault, the index opens and verifies. It holds
 exactly the pages that were acknowledged (or those of one more change, committed but not yet
-acknowledged), with their scores, words, metadata and pictures. No id occurs twice. After the next
-change, no file is left of the one that failed.
+acknowledged), with their scores, words, metadata, columns and pictures. No id occurs twice. After
+the next change, no file is left of the one that failed.
 """
 
 from __future__ import annotations
@@ -39,10 +39,12 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from tests.codec.networks import random_codec
 
 import glie
+from glie.index import column_file
 from glie.index import folder as folders
 from glie.kernels.quantize import Packed
 
 K, DIM = 2, 8
+small_columns = mock.patch.object(column_file, "FEWEST_PAGES", 4)  # also of small segments
 FILES_OF_A_CHANGE = 36  # that a killed change may leave; a compaction leaves what it replaced
 
 
@@ -153,6 +155,9 @@ def check(path: Path, models: list[Model]) -> Model:
         found_by_words = index.search(None, text=asked, mode="lexical")
         expected_ids = [[name] if page.text else [] for name, page in model.items()]
         assert [hits.ids for hits in found_by_words] == expected_ids, "words of another commit"
+    for name, page in model.items():
+        found_by_filter = index.search([query], where={"seed": page.seed})[0]
+        assert found_by_filter.ids == [name], "columns of another commit"
     strays = folders.Folder(path).strays(index._state.manifest)
     assert len(strays) <= FILES_OF_A_CHANGE, f"a change has left {len(strays)} files"
     return model
@@ -167,6 +172,7 @@ def check_smaller(path: Path, models: list[Model]) -> None:
     shutil.rmtree(path, ignore_errors=True)
 
 
+@small_columns
 def child(path: Path, run: int, model: Model) -> None:
     """Change the index without end; print each change once it is acknowledged."""
     index = glie.Index.open(path)
@@ -212,6 +218,7 @@ def killed(arguments: list[str], seconds: float) -> int:
     return said
 
 
+@small_columns
 def kill_writers(folder: Path, count: int, seed: int, longest: float = 0.4) -> int:
     """Kill a writer `count` times; returns the number of kills survived."""
     path, rng, model = folder / "killed.glie", np.random.default_rng(seed), Model()
@@ -336,6 +343,7 @@ class SmallFiles(Disk):
             signal.signal(signal.SIGXFSZ, handler)
 
 
+@small_columns
 def fail_disks(folder: Path, *, every_fault: bool = True) -> int:
     """Make each disk operation of each change fail; returns the number of faults survived."""
     path, faults = folder / "sound.glie", 0

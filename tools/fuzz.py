@@ -40,8 +40,8 @@ import glie
 from glie.candidates import build
 from glie.evaluation import Dataset, encode
 from glie.evaluation import cache as caching
+from glie.index import column_file, lexical_file, writer
 from glie.index import format as formats
-from glie.index import lexical_file, writer
 from glie.storage import checksum, json_digest
 
 MOST_MEMORY = 1 << 30  # more than at the start
@@ -52,6 +52,7 @@ HEADERS = {
     ".seg": formats.SEGMENT_HEADER.size,
     ".sig": formats.PQ_HEADER.size,
     ".lex": lexical_file.LEXICAL_HEADER.size,
+    ".col": column_file.COLUMNS_HEADER.size,
 }
 
 
@@ -146,7 +147,8 @@ WORDS = ["tide w1", '"w2" own1-5 -own0']
 
 
 def make_index(codec: glie.Codec) -> Callable[[Path], None]:
-    """An index with segments (two of one shape), candidate index, pictures, words and deletions."""
+    """An index with segments (two of one shape), candidate index, pictures, words, columns and
+    deletions."""
 
     def make(path: Path) -> None:
         index = glie.Index.create(path, codec)
@@ -155,7 +157,10 @@ def make_index(codec: glie.Codec) -> Callable[[Path], None]:
             pictures = [b"picture %d %d" % (seed, i) for i in range(count)] if seed < 3 else None
             numbered = [{"n": i} for i in range(count)]
             texts = [f"tide w{i % 3} own{seed}-{i}" for i in range(count)] if seed < 3 else None
-            with mock.patch.object(writer, "SEGMENT_BYTES", 1):  # segments are not merged
+            with (
+                mock.patch.object(writer, "SEGMENT_BYTES", 1),  # segments are not merged
+                mock.patch.object(column_file, "FEWEST_PAGES", 10),
+            ):
                 index.add(pages, numbered, images=pictures, texts=texts)
         index.delete(["0-3", "1-4", "2-5", "3-0"])
 
@@ -168,6 +173,7 @@ def read_index(path: Path) -> Any:
     pictures = [index.image(page) for page, _ in records]
     found = [index.search(QUERIES, top=99, exact=exact) for exact in (True, False)]
     found += [index.search(QUERIES, 99, text=WORDS, mode=mode) for mode in ("lexical", "hybrid")]
+    found += [index.search(QUERIES, 99, where={"n": {">": 2, "<=": 9}})]
     answers = [(hits.ids, hits.scores) for both in found for hits in both]
     facts = index.info()
     return records, pictures, answers, (facts.pages, facts.deleted, facts.vectors)

@@ -6,22 +6,26 @@ The command line, the web server, the MCP server and the framework retrievers lo
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, Unpack, cast
 
+from glie.documents import PAGE_PIXELS, picture_text
 from glie.documents.known import pages_of
 from glie.documents.original import original_text, unchanged
 from glie.encoders import Encoder, load_encoder
+from glie.encoders.base import reads
+from glie.encoders.content import picture_of
 from glie.errors import InputError, MissingExtraError
 from glie.filters import Filter, from_json
 from glie.identity import EncodedPages, EncoderId, check_encoder, recorded_encoder
 from glie.index.index import Index
 from glie.index.words import analyzer_of, language_of
-from glie.lexical.query import Phrase
-from glie.lexical.terms import Analyzer
+from glie.lexical.query import Phrase, Query
+from glie.lexical.snippet import Asked
 from glie.search.options import LATE, LEXICAL, SearchKeywords, check_mode
 from glie.search.results import Cost, Hits
 
@@ -29,11 +33,13 @@ from glie.search.results import Cost, Hits
 Encode = Callable[[Sequence[str]], Sequence[Any]]
 # Anything that encodes questions: an encoder, its name or path, or a function.
 AnyEncoder = Encoder | Encode | str | os.PathLike[str]
-
 # Which pages may be found: a filter on their metadata, as in Index.search, or a function of a
 # page's id and metadata.
 Where = Mapping[str, Any] | Filter | Callable[[str, dict[str, Any]], bool]
 
+
+# The text of a page, by its id and metadata; empty: it cannot be read.
+Read = Callable[[str, dict[str, Any]], str]
 
 MOST_READ = 100  # pages whose text is read again, for a phrase
 
@@ -98,12 +104,32 @@ class Retriever:
             )
         return vectors[0]
 
+    def encode_image(self, image: Any) -> Any:
+        """The vectors of a picture, (n, D), as if it were a page of the index: a Pillow image, or
+        the path of a file. For an encoder that reads text, OCR reads it."""
+        picture = picture_of(image, 0)
+        encoder = self.load()
+        if not hasattr(encoder, "encode_pages"):
+            raise InputError("image: expected an encoder; a function encodes questions alone")
+        encoder = cast(Encoder, encoder)
+        if reads(encoder) == "image":
+            picture.thumbnail((PAGE_PIXELS, PAGE_PIXELS))
+            return encoder.encode_pages([picture])[0]
+        text = picture_text(picture)
+        if not text:
+            raise InputError(
+                f"image: encoder {encoder.name!r} reads text, and OCR finds none in this picture; "
+                "ask in words, or search an index of an encoder that looks at pages"
+            )
+        return encoder.encode_pages([text])[0]
+
     def search(
         self,
         question: str = "",
         top: int = 10,
         *,
         like: str | None = None,
+        image: Any = None,
         documents: Iterable[str] | None = None,
         where: Where | None = None,
         mode: str | None = None,
@@ -115,8 +141,9 @@ class Retriever:
         alone, which needs no encoder. By default it is hybrid if the index has the words of its
         pages. "In quotes" asks for an exact word or phrase, -word excludes.
 
-        `like` is the id of a page, in place of a question: the pages most like it, by the vectors
-        that the index stores of it.
+        In place of a question, `like` is the id of a page: the pages most like it, by the vectors
+        that the index stores of it. Or `image` is a picture, a Pillow image or the path of a file:
+        the pages most like it, by the vectors that the encoder makes of it (`encode_image`).
 
         `documents` (names, paths or folders) and `where` (metadata) restrict the pages. `options`
         go to the search of the index or collection: `shortlist`, `exact`, ...
@@ -129,11 +156,16 @@ class Retriever:
             ids, where = sorted(allowed if ids is None else allowed.intersection(ids)), None
         options |= {"ids": ids, "where": where}
         if like is not None:
-            if question or mode not in (None, LATE):
-                raise InputError("like: expected no question beside it, nor a mode with words")
+            _check_alone("like", question or image is not None, mode)
             if not isinstance(index, Index):
                 raise InputError("like: expected an index; an engine does not return its codes")
             return index.like(like, top, **options)
+        if image is not None:
+            _check_alone("image", question, mode)
+            if not len(index):
+                return _nothing()
+            vectors, seconds = _timed(lambda: self.encode_image(image))
+            return _after(seconds, index.search([vectors], top, **options)[0])
         return answer(index, question, top, self.encode, _original, mode=mode, **options)
 
 
@@ -142,7 +174,7 @@ def answer(
     question: str,
     top: int,
     encode: Callable[[str], Any],
-    read: Callable[[str, dict[str, Any]], str],
+    read: Read,
     *,
     mode: str | None = None,
     **options: Any,
@@ -163,33 +195,89 @@ def answer(
         query = index.parse(question)
         if not query.text:
             raise InputError(f"the question only excludes words (found {question!r:.40})")
-        options |= {"text": [question], "mode": mode}
+        options["mode"] = mode
     if not len(pages):
-        return Hits([], [], [], Cost(0, 0, 0, 0.0))
+        return _nothing()
     vectors, seconds = None, 0.0
     if mode != LEXICAL:
-        began = time.perf_counter()
-        vectors = [encode(question if query is None else query.text)]
-        seconds = time.perf_counter() - began
-    phrases = [] if query is None else [one for one in query.required if one.inexact]
-    hits = pages.search(vectors, max(top, MOST_READ) if phrases else top, **options)[0]
+        encoded, seconds = _timed(lambda: encode(question if query is None else query.text))
+        vectors = [encoded]
+    if index is None or query is None:
+        return _after(seconds, pages.search(vectors, top, **options)[0])
+    return _after(seconds, _by_words(index, query, vectors, top, read, options))
+
+
+def _by_words(
+    index: Index,
+    query: Query,
+    vectors: list[Any] | None,
+    top: int,
+    read: Read,
+    options: dict[str, Any],
+) -> Hits:
+    """The hits of a question with words, whose phrases are looked up in the texts of the best
+    pages."""
+    phrases = [phrase for phrase in query.required if phrase.inexact]
+    without = [phrase for phrase in query.excluded if len(phrase.words) > 1]
+    count = max(top, MOST_READ) if phrases or without else top
+    excluded = tuple(phrase for phrase in query.excluded if phrase not in without)
+    asked = dataclasses.replace(query, excluded=excluded)
+    hits = index.search(vectors, count, text=[asked], **options)[0]
+    if without:
+        kept = _without_phrases(index, hits, without, count if phrases else top, read)
+        if len(kept) < top and len(hits) == count:  # there are more, if all with their words go
+            kept = max(kept, index.search(vectors, count, text=[query], **options)[0], key=len)
+        hits = kept
     if phrases:
         found = _with_phrases(hits, phrases, top, read)
-        assert query is not None
-        in_words = range(0 if query.only_quotes else min(top, len(hits)))
-        hits = found if len(found) else hits.take(in_words)
+        hits = found if len(found) or query.only_quotes else hits
+    return hits.take(range(min(top, len(hits))))
+
+
+def _nothing() -> Hits:
+    """What is found in an index without pages."""
+    return Hits([], [], [], Cost(0, 0, 0, 0.0))
+
+
+def _timed(encode: Callable[[], Any]) -> tuple[Any, float]:
+    """What a call returns, and how long it took."""
+    began = time.perf_counter()
+    return encode(), time.perf_counter() - began
+
+
+def _after(seconds: float, hits: Hits) -> Hits:
+    """Hits whose query took some time to encode."""
     return dataclasses.replace(hits, cost=dataclasses.replace(hits.cost, encode_seconds=seconds))
 
 
-def _with_phrases(
-    hits: Hits, phrases: Sequence[Phrase], top: int, read: Callable[[str, dict[str, Any]], str]
-) -> Hits:
+def _check_alone(what: str, beside: object, mode: str | None) -> None:
+    """Refuse a question beside a page or a picture, whose words are not searched."""
+    if beside or mode not in (None, LATE):
+        raise InputError(f"{what}: expected no question beside it, nor a mode with words")
+
+
+def _with_phrases(hits: Hits, phrases: Sequence[Phrase], top: int, read: Read) -> Hits:
     """The first `top` hits whose text has these phrases. A page whose text cannot be read stays:
     it has the words."""
     kept = list[int]()
     for row, hit in enumerate(hits):
         text = read(hit.id, hit.metadata)
         if not text or all(phrase.in_text(text) for phrase in phrases):
+            kept.append(row)
+        if len(kept) == top:
+            break
+    return hits.take(kept)
+
+
+def _without_phrases(
+    index: Index, hits: Hits, phrases: Sequence[Phrase], top: int, read: Read
+) -> Hits:
+    """The first `top` hits whose text has none of these phrases. A page whose text cannot be read
+    is left out if it has the words of one."""
+    having, kept = functools.cache(index.having), list[int]()
+    for row, hit in enumerate(hits):
+        text = read(hit.id, hit.metadata)
+        if not any(phrase.in_text(text) if text else having(phrase)(hit.id) for phrase in phrases):
             kept.append(row)
         if len(kept) == top:
             break
@@ -204,9 +292,11 @@ def _original(_: str, metadata: dict[str, Any]) -> str:
         return ""
 
 
-def analyzer_for(pages: EncodedPages) -> Analyzer:
-    """What finds the words of a question in the texts of pages."""
-    return pages.analyzer if isinstance(pages, Index) else analyzer_of(language_of(pages.encoder))
+def asked_of(pages: EncodedPages, question: str) -> Asked:
+    """What marks the words of a question in the texts of pages."""
+    if isinstance(pages, Index):
+        return Asked(question, pages.analyzer, pages.common_terms(question))
+    return Asked(question, analyzer_of(language_of(pages.encoder)))
 
 
 def filter_from_outside(where: Mapping[str, Any] | None) -> Filter:

@@ -6,11 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 import glie
 from glie.candidates import build
 from tests.cli.conftest import Done, Run
-from tests.documents.test_documents import make_pdf
+from tests.documents.test_documents import make_pdf, picture
 
 
 def test_search_as_json(run: Run, documents: Path) -> None:
@@ -167,3 +168,48 @@ def test_words_need_no_encoder(run: Run, worded: Path, monkeypatch: pytest.Monke
     assert "100% words" in done.out
     assert "load the encoder" not in done.out
     assert run("search", "x.glie", "3M-2018-114").err == "glie: the encoder is gone\n"
+
+
+def test_pages_like_a_page(run: Run, worded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("glie.retriever.load_encoder", None)  # what is stored is enough
+    found = run("search", "x.glie", "--like", "list.pdf#5", "--top", 2, "--json").json
+    assert (found["query"], found["like"]) == (None, "list.pdf#5")
+    assert found["hits"][0]["id"] == "list.pdf#4"
+    assert len(found["hits"]) == 2
+    assert found["hits"][0]["snippet"].startswith("Net of tax")
+    done = run("search", "x.glie", "--like", "list.pdf#9")
+    assert (done.code, done.err) == (1, "glie: page 'list.pdf#9' is not in the index\n")
+
+
+def test_ask_with_a_picture(run: Run, worded: Path) -> None:
+    """The embedded encoder reads text: OCR reads the picture."""
+    picture("The net income of the pumps").save("page.png")
+    found = run("search", "x.glie", "--image", "page.png", "--json").json
+    assert (found["query"], found["image"]) == (None, "page.png")
+    assert found["hits"][0]["id"] == "list.pdf#5"
+    assert "list.pdf#5" in run("search", "x.glie", "--image", "page.png", "--top", 1).out
+    Path("no.png").write_text("no picture")
+    for name, wrong in ("no.png", "damaged, or not an image"), ("gone.png", "no such file"):
+        done = run("search", "x.glie", "--image", name)
+        assert (done.code, done.err) == (1, f"glie: {name}: {wrong}\n")
+    Image.new("RGB", (400, 400), "white").save("blank.png")
+    done = run("search", "x.glie", "--image", "blank.png")
+    assert (done.code, done.err.count("\n")) == (1, 1)
+    assert "encoder 'english' reads text, and OCR finds none in this picture" in done.err
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ("why", "--image", "page.png"),
+        ("why", "--like", "a.pdf#1"),
+        ("--image", "page.png", "--like", "a.pdf#1"),
+        (),
+    ],
+)
+def test_one_way_to_ask(run: Run, asked: tuple[str, ...]) -> None:
+    done = run("search", "x.glie", *asked)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert ("give one of them" if asked else "Missing argument 'QUESTION'") in done.err
+    done = run("search", "--like", "a.pdf#1")
+    assert (done.code, "Missing argument 'INDEX QUESTION'" in done.err) == (2, True)

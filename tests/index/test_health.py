@@ -15,7 +15,7 @@ import pytest
 
 import glie
 from glie.candidates import build
-from glie.index import folder
+from glie.index import column_file, folder
 from glie.index.side_files import tombstone_bytes
 from tests.codec.networks import random_codec
 from tests.conftest import make_arrays
@@ -34,10 +34,11 @@ def texts(count: int, seed: int) -> list[str | None]:
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """40, 12 and 4 pages in three segments, with a candidate index, words in the first two, pictures in
-    the second, and deletions in the first and the last."""
+    """40, 12 and 4 pages in three segments, with a candidate index, words and columns in the first
+    two, pictures in the second, and deletions in the first and the last."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(build, "CANDIDATE_PAGES", 30)
+        patch.setattr(column_file, "FEWEST_PAGES", 10)
         path = tmp_path_factory.mktemp("sound") / "a.glie"
         index = glie.Index.create(path, glie.Codec(k=3, dtype="int4"))
         numbered = [{"n": i} for i in range(40)]
@@ -52,6 +53,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def path(sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(build, "CANDIDATE_PAGES", 30)
+    monkeypatch.setattr(column_file, "FEWEST_PAGES", 10)
     return shutil.copytree(sound, tmp_path / "a.glie")
 
 
@@ -393,10 +395,10 @@ def test_a_damaged_copy_is_written_again(path: Path, sound: Path) -> None:
 
 def test_a_newer_index_is_not_repaired(path: Path) -> None:
     manifest = path / "manifest.json"
-    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "version": 4}))
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "version": 5}))
     before = manifest.read_bytes()
     for act in (glie.Index.examine, glie.Index.repair):
-        with pytest.raises(glie.CorruptIndexError, match=r"version 4.*upgrade glie"):
+        with pytest.raises(glie.CorruptIndexError, match=r"version 5.*upgrade glie"):
             act(path)
     assert manifest.read_bytes() == before
 
@@ -691,3 +693,30 @@ def test_a_file_that_a_writer_removes_meanwhile(
 
     monkeypatch.setattr(Path, "stat", gone)
     assert glie.Index.examine(path).whole
+
+
+@pytest.mark.parametrize("how", ["flip", "cut", "gone", "other"])
+def test_damaged_columns_cost_nothing(path: Path, sound: Path, how: str) -> None:
+    """The records say the same: filters and ids are answered from them."""
+    file = file_of(path, 0, "columns", "col")
+    if how == "flip":
+        for at in range(128, file.stat().st_size, 7):
+            flip(file, at)
+    elif how == "cut":
+        file.write_bytes(file.read_bytes()[:-1])
+    elif how == "gone":
+        file.unlink()
+    else:
+        shutil.copy(file_of(path, 1, "columns", "col"), file)
+    index, whole = glie.Index.open(path), glie.Index.open(sound)
+    for where in ({"n": {">=": 30}}, {"n": [3, 5]}, {"m": 1}):
+        one, other = (i.search(QUERIES, 100, where=where)[0].ids for i in (index, whole))
+        assert one == other
+    assert index.metadata("0-7") == {"n": 7}
+    assert ("0-1" in index, "0-2" in index) == (False, True)
+    (damage,) = glie.Index.examine(path).damage
+    assert (damage.file, damage.loss, damage.pages) == (f"segments/{file.name}", "nothing", ())
+    done = glie.Index.repair(path)
+    assert (done.after.whole, done.set_aside) == (True, ())
+    assert folder.Manifest.read(path).segments[0].columns is not None  # made again
+    check_repaired(path, sound, whole.ids)

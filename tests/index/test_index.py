@@ -445,9 +445,9 @@ def test_a_forged_manifest_is_refused(index: glie.Index, change: dict[str, Any])
 
 def test_a_newer_version_is_refused_with_the_remedy(index: glie.Index) -> None:
     path = index.path / "manifest.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "version": 4}))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "version": 5}))
     with pytest.raises(
-        glie.CorruptIndexError, match="version 4, this glie reads 1 to 3; upgrade glie"
+        glie.CorruptIndexError, match="version 5, this glie reads 1 to 4; upgrade glie"
     ):
         glie.Index.open(index.path)
 

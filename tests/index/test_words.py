@@ -618,3 +618,29 @@ def test_a_compaction_that_fails_changes_nothing(tmp_path: Path, texts: Any) -> 
     assert (bare.path / "manifest.json").read_bytes() == before
     bare.add(pages_of(1, 90))
     assert bare.verify().whole
+
+
+def test_the_words_on_most_pages(tmp_path: Path) -> None:
+    texts = [f"die Kosten von {n % 3} in 2018" for n in range(30)]
+    texts[:16] = [f"Gewinne {n}" for n in range(16)]
+    index = made(tmp_path / "a.glie", texts, language="de")
+    assert index.common_terms("die Kosten 2018") == set()
+    index.delete([f"p{n}" for n in range(4)])
+    assert index.common_terms("die Kosten 2018") == {"die", "kost"}  # of 26 pages, 14; not numbers
+    index.delete([f"p{n}" for n in range(4, 11)])
+    assert index.common_terms("die Kosten 2018") is None  # too few pages to tell
+    assert made(tmp_path / "b.glie", None).common_terms("die") is None
+
+
+def test_without_the_pages_that_have_text(tmp_path: Path) -> None:
+    index = made(tmp_path / "a.glie", ["one", None, "two", None], language="de")
+    index.delete(["p0"])
+    assert index.has_text
+    index.delete(["p2"])
+    for opened in (index, glie.Index.open(index.path)):
+        assert (opened.has_text, opened.info().pages_with_text, len(opened)) == (False, 0, 2)
+        assert opened.search(QUERIES, text=ASKED)[0].words is None  # meaning alone
+        with pytest.raises(glie.InputError, match="no page has text"):
+            opened.search(QUERIES, text=ASKED, mode="lexical")
+    index.add(pages_of(1, 9), texts=["drei"])
+    assert (index.has_text, index.language) == (True, "german")

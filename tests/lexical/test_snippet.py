@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from glie.lexical.snippet import best_snippet, matches
+from glie.lexical.snippet import best_snippet, is_stop_word, matches
 from glie.lexical.terms import Analyzer
 
 ENGLISH = Analyzer("en")
@@ -56,3 +56,32 @@ def test_pairs_of_characters_are_marked_once() -> None:
 
 def test_a_terminal_is_not_commanded() -> None:
     assert "\x1b" not in best_snippet("red \x1b[31m alarm", "alarm", ENGLISH)
+
+
+def test_what_is_on_most_pages_is_a_stop_word_in_any_language() -> None:
+    german = Analyzer("de")
+    question, text = "wie hoch sind die Kosten", "die Kosten, die hoch sind"
+    assert marked(text, question, german) == ["die", "Kosten", "die", "hoch", "sind"]
+    common = german.terms("die sind")
+    assert [text[a:b] for a, b in matches(text, question, german, common)] == ["Kosten", "hoch"]
+    snippet = best_snippet("sind die " * 40 + "Kosten", question, german, common)
+    assert snippet.endswith("Kosten")
+    assert not is_stop_word("an", german, common)  # the English list is for English
+    assert is_stop_word("an", ENGLISH, common)
+    assert is_stop_word("an", Analyzer())
+    assert not is_stop_word("an", Analyzer(), common)
+
+
+def test_scripts_without_spaces_are_cut_too() -> None:
+    before, after = "昨年度の売上は堅調に推移した。" * 30, "来年度の見通しは未定である。" * 30
+    snippet = best_snippet(before + "設備投資額は百億円であった。" + after, "設備投資", Analyzer())
+    assert "設備投資額は百億円" in snippet
+    assert (snippet[:2], snippet[-2:], 40 < len(snippet) < 80) == ("… ", " …", True)
+    assert marked(snippet, "設備投資", Analyzer()) == ["設備投資"]
+    thai = "ราคาน้ำมันเพิ่มขึ้นมากในปีนี้" * 20 + "การลงทุนหายไป" + "ราคาน้ำมันเพิ่มขึ้นมากในปีนี้" * 20
+    snippet = best_snippet(thai, "ลงทุน", Analyzer())
+    assert "การลงทุนหายไป" in snippet
+    assert len(snippet) < 120
+    assert marked(snippet, "ลงทุน", Analyzer()) == ["ลงทุน"]
+    mixed = "GDP growth 2018 " * 20 + "中国的GDP增长 was strong"
+    assert "中国的GDP增长 was strong" in best_snippet(mixed, "中国", Analyzer())

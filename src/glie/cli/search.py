@@ -30,18 +30,34 @@ from glie.errors import InputError, MissingExtraError
 from glie.wording import count, printable
 
 if TYPE_CHECKING:
-    from glie.lexical.terms import Analyzer
+    from glie.lexical.snippet import Asked
     from glie.search.results import Cost, Hits
 
 
 def search(
     arguments: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             metavar="INDEX QUESTION",
             help="The index folder (not needed with --engine), and the question.",
         ),
-    ],
+    ] = None,
+    image: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Ask with a picture in place of a question: find pages like it. An encoder that "
+            "reads text gets what OCR reads.",
+        ),
+    ] = None,
+    like: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PAGE",
+            help="Find pages like this one of the index (report.pdf#3), by what is stored of it; "
+            "no encoder is loaded.",
+        ),
+    ] = None,
     top: Annotated[int, typer.Option(help="How many pages to show.")] = 10,
     shortlist: Annotated[
         int | None,
@@ -112,25 +128,35 @@ def search(
 
     glie search reports.glie '"3M-2018-114" -draft'
 
+    glie search reports.glie --image page.png
+
+    glie search reports.glie --like annual/report.pdf#3
+
     glie search --engine qdrant --url http://localhost:6333 --collection reports "expenditure"
     """
     from glie.filters import all_of, from_json, parse
-    from glie.retriever import Retriever, analyzer_for
+    from glie.retriever import Retriever, asked_of
     from glie.search.options import LATE
 
-    has_index = engine is None or (Path(arguments[0]) / "manifest.json").exists()
-    asked = arguments[1:] if has_index else arguments
-    if not asked:
-        raise typer.BadParameter("Missing argument 'QUESTION'.")
-    question = " ".join(asked)
-    options: dict[str, Any] = {"shortlist": shortlist, "exact": exact}
+    words = arguments or []
+    if engine is None and not words:
+        raise typer.BadParameter("Missing argument 'INDEX QUESTION'.")
+    has_index = bool(words) and (engine is None or (Path(words[0]) / "manifest.json").exists())
+    place, words = (words[0], words[1:]) if has_index else ("", words)
+    question = " ".join(words)
+    given = {"QUESTION": words, "--image": image, "--like": like}
+    asked = [name for name, value in given.items() if value]
+    if len(asked) != 1:
+        both = f"{' and '.join(asked)}: give one of them."
+        raise typer.BadParameter(both if asked else "Missing argument 'QUESTION'.")
+    options: dict[str, Any] = {"shortlist": shortlist, "exact": exact, "like": like, "image": image}
     filters = [parse(text) for text in where or []]
     pages: str | glie.engines.Collection
     with contextlib.ExitStack() as stack:
         if engine is None:
             if (location, collection, api_key, prefetch) != (None, None, None, None):
                 raise InputError("--url, --collection, --api-key, --prefetch: these need --engine")
-            pages = place = arguments[0]
+            pages = place
             options["documents"] = document or None
             options["mode"] = mode
         else:
@@ -138,7 +164,7 @@ def search(
                 raise InputError(f"--mode {mode}: an engine holds no words; leave it out")
             if collection is None and not has_index:
                 raise InputError("--collection: name the collection to search")
-            name = collection or Path(arguments[0]).absolute().stem
+            name = collection or Path(place).absolute().stem
             there = connected(engine, location, name, api_key)
             pages = stack.enter_context(glie.engines.Collection.open(there))
             place = pages.path
@@ -150,19 +176,21 @@ def search(
         retriever = Retriever(pages, encoder)
         with status_line("searching"):  # this also loads the encoder
             hits = retriever.search(question, top, **options)
-        held, analyzer = len(retriever.index), analyzer_for(retriever.index)
-    rows = _rows(hits, question, analyzer)
+        held, marks = len(retriever.index), asked_of(retriever.index, question)
+    rows = _rows(hits, marks)
     if as_json:
         cost = dataclasses.asdict(hits.cost)
-        print_json({"index": place, "query": question, "hits": rows, "cost": cost})
+        instead = {"image": str(image)} if image else {"like": like}
+        given = {"query": question} if words else {"query": None, **instead}
+        print_json({"index": place, **given, "hits": rows, "cost": cost})
     elif rows:
-        _print_rows(rows, question, analyzer)
+        _print_rows(rows, marks)
         _print_cost(hits.cost)
     else:
         print("no page matches" if held else "no pages: the index is empty")
 
 
-def _rows(hits: Hits, question: str, analyzer: Analyzer) -> list[dict[str, Any]]:
+def _rows(hits: Hits, marks: Asked) -> list[dict[str, Any]]:
     """The hits as JSON shows them."""
     return [
         {
@@ -173,14 +201,14 @@ def _rows(hits: Hits, question: str, analyzer: Analyzer) -> list[dict[str, Any]]
             "document": hit.metadata.get("document"),
             "page": hit.metadata.get("page"),
             "path": hit.metadata.get("path"),
-            "snippet": _snippet(hit.metadata, question, analyzer),
+            "snippet": _snippet(hit.metadata, marks),
             "metadata": hit.metadata,
         }
         for rank, hit in enumerate(hits, start=1)
     ]
 
 
-def _print_rows(rows: Sequence[dict[str, Any]], question: str, analyzer: Analyzer) -> None:
+def _print_rows(rows: Sequence[dict[str, Any]], marks: Asked) -> None:
     from glie.documents.original import why_no_text
     from glie.lexical.snippet import matches
 
@@ -190,7 +218,7 @@ def _print_rows(rows: Sequence[dict[str, Any]], question: str, analyzer: Analyze
     table.add_column(overflow="fold")
     for row in rows:
         text = rich.text.Text(row["snippet"])
-        for start, end in matches(row["snippet"], question, analyzer):
+        for start, end in matches(row["snippet"], *marks):
             text.stylize("bold", start, end)
         text = text or rich.text.Text(f"({why_no_text(row['metadata'])})", style="dim")
         lines = [rich.text.Text(printable(row["id"]), style="cyan"), text]
@@ -219,12 +247,12 @@ def _print_cost(cost: Cost) -> None:
     )
 
 
-def _snippet(metadata: dict[str, Any], question: str, analyzer: Analyzer) -> str:
+def _snippet(metadata: dict[str, Any], marks: Asked) -> str:
     """The snippet of a hit; empty where an extra is missing to read its file."""
     from glie.documents.original import original_text
     from glie.lexical.snippet import best_snippet
 
     try:
-        return best_snippet(original_text(metadata), question, analyzer)
+        return best_snippet(original_text(metadata), *marks)
     except MissingExtraError:
         return ""

@@ -52,6 +52,9 @@ def print_info(index: glie.Index, facts: glie.IndexInfo, documents: int) -> None
     else:
         rows.append(("candidates", "no candidate index: every page is scanned"))
     rows.append(("words", words_line(facts)))
+    if facts.column_bytes and facts.pages:
+        each = f"{facts.column_bytes / facts.pages:,.0f} of these bytes a page"
+        rows.append(("filters", f"{each}: metadata in columns"))
     if facts.image_bytes:
         rows.append(("pictures", f"{size(facts.image_bytes)}, not counted above"))
     if facts.document_bytes:

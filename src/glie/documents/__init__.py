@@ -3,6 +3,7 @@
 from glie.documents.find import SUFFIXES, FoundDocument, find_documents, has_picture
 from glie.documents.images import (
     OCR_PIXELS,
+    PAGE_PIXELS,
     Word,
     check_picture,
     ocr_available,
@@ -23,6 +24,7 @@ from glie.documents.read import (
 
 __all__ = [
     "OCR_PIXELS",
+    "PAGE_PIXELS",
     "SUFFIXES",
     "DocumentPage",
     "FoundDocument",

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from PIL.Image import Image
     from PIL.ImageFile import ImageFile
 
-OCR_PIXELS = 2200  # the longer side of a page given to OCR: 200 dots an inch on A4
+PAGE_PIXELS = 1600  # the longer side of a page that an encoder looks at
+OCR_PIXELS = 2200  # of one given to OCR: 200 dots an inch on A4
 
 
 class Word(NamedTuple):
@@ -33,8 +34,10 @@ class Word(NamedTuple):
 
 def open_picture(source: Path | IO[bytes], name: str, frame: int = 1) -> Image:
     """Read one frame of an image file as a person sees it: upright, on white, 8 bits a colour."""
-    from PIL import Image, ImageOps
-
+    try:
+        from PIL import Image, ImageOps
+    except ImportError:
+        raise MissingExtraError("reading images", "documents") from None
     with _pillow_errors(name), Image.open(source) as image:
         image.seek(frame - 1)
         upright = ImageOps.exif_transpose(image)

@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from glie.documents import images
 from glie.documents.find import KINDS, FoundDocument, has_picture, kind_of
-from glie.documents.images import OCR_PIXELS, Word, count_frames, open_picture, picture_text
+from glie.documents.images import (
+    OCR_PIXELS,
+    PAGE_PIXELS,
+    Word,
+    count_frames,
+    open_picture,
+    picture_text,
+)
 from glie.documents.pdf import open_pdf, pdf_texts
 from glie.documents.text import has_text, text_pages
 from glie.errors import DocumentError
@@ -47,7 +54,7 @@ class DocumentPage:
     def _name(self) -> str:
         return f"{self.document}, page {self.number}"
 
-    def image(self, longest: int = 1600) -> Image:
+    def image(self, longest: int = PAGE_PIXELS) -> Image:
         """Draw the page, its longer side `longest` pixels. A text file raises DocumentError."""
         return _render(self.path, self.number, longest, self._name)
 

@@ -87,7 +87,7 @@ def condition(key: str, operator: str, operand: Any) -> Filter:
                 return Prefix(key, operand)
             expected = "a string"
         case _ if operator in COMPARISONS:
-            if isinstance(operand, str) or (is_number(operand) and math.isfinite(operand)):
+            if isinstance(operand, str) or _is_finite(operand):
                 return Compare(key, operator, operand)
             expected = "a number or a string, which may be a date"
         case _:
@@ -97,6 +97,11 @@ def condition(key: str, operator: str, operand: Any) -> Filter:
                 'as a value is written {"=": {...}}'
             )
     raise InputError(f"where: {key!r} {operator}: expected {expected}, found {shown(operand)}")
+
+
+def _is_finite(value: Any) -> bool:
+    # a large int is no float
+    return is_number(value) and (isinstance(value, int) or math.isfinite(value))
 
 
 def too_deep() -> InputError:

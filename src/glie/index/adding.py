@@ -126,7 +126,7 @@ def add_batches(
             raise _neither(batch)
         new = batch.pages
         for page_id in new.ids:
-            if page_id in arrived or (page_id in taken and page_id not in leaving):
+            if page_id in arrived or (page_id not in leaving and page_id in taken):
                 raise IdError(
                     f"page {page_id!r} is already in the index; delete it first, or pass "
                     "replacing=[...] to replace it"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from glie.candidates import build
+from glie.index import column_file
 from glie.index.snapshot import Snapshot
 from glie.index.writer import Fill, SegmentWriter, checked_texts
 from glie.lexical.postings import Postings, Selected
@@ -22,7 +23,10 @@ def is_compact(state: Snapshot) -> bool:
     pay = build.candidates_pay(len(state))
     misfit = pay != stored.complete() or stored.fault is not None
     deleted = any(entry.deleted for entry in state.manifest.segments)
-    return len(state.segments) < 2 and not deleted and not misfit
+    # an older version wrote no columns
+    large = [segment.pages >= column_file.FEWEST_PAGES for segment in state.segments]
+    columns = [file is not None for file in state.columns]
+    return len(state.segments) < 2 and not deleted and not misfit and large == columns
 
 
 def rewrite(

@@ -46,12 +46,13 @@ DOCUMENTS = "documents"  # uploaded to the index
 LOCK = "lock"
 WRITER = "writer.json"
 FORMAT = "glie-index"
-OWN_FILE = re.compile(r"\d{8,}\.(seg|img|del|sig|fnd|lex)")
+OWN_FILE = re.compile(r"\d{8,}\.(seg|img|del|sig|fnd|lex|col)")
 ORPHANED = (
     "an index that has lost its manifest.json and the copy of it; restore one of them from a backup"
 )
 WITH_CANDIDATES = 2  # the version of a manifest that names candidate files
 WITH_TEXT = 3  # the version of one whose pages may have postings
+WITH_COLUMNS = 4  # the version of one with columns of metadata
 CANDIDATES_KEY, PQ_KEY = "finder", "signatures"  # their keys in the manifest
 
 
@@ -67,6 +68,7 @@ class SegmentEntry:
     deleted: int = 0
     pq_codes: int | None = None  # segments/NNNNNNNN.sig, if the index has candidates
     postings: int | None = None  # segments/NNNNNNNN.lex, if one of the pages has text
+    columns: int | None = None  # segments/NNNNNNNN.col, of a large segment
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,6 +114,11 @@ class Manifest:
                 del entry["postings"]
         else:
             body |= {"version": WITH_TEXT, "text": text}
+        if any(entry["columns"] is not None for entry in body["segments"]):
+            body["version"] = WITH_COLUMNS
+        else:
+            for entry in body["segments"]:
+                del entry["columns"]
         return json.dumps(
             {**body, "checksum": json_digest(body, ascii=False)}, indent=1, ensure_ascii=False
         )
@@ -141,10 +148,10 @@ class Manifest:
             raise IndexFolderError(f"{path}: cannot be read: {error.strerror}") from None
         if name != FORMAT:
             raise damaged(path, f"format {name!r}, expected {FORMAT!r}")
-        if version not in (VERSION, WITH_CANDIDATES, WITH_TEXT):
+        if version not in (VERSION, WITH_CANDIDATES, WITH_TEXT, WITH_COLUMNS):
             raise OtherVersionError(
                 f"{path}: written in format version {version!r}, this glie reads {VERSION} to "
-                f"{WITH_TEXT}; upgrade glie"
+                f"{WITH_COLUMNS}; upgrade glie"
             )
         try:
             if found != json_digest({"format": name, "version": version, **body}, ascii=False):
@@ -166,8 +173,8 @@ class Manifest:
         numbers += [] if self.dim is None else [self.dim]
         for entry in self.segments:
             numbers += [entry.number, entry.pages, entry.checksum, entry.deleted]
-            files = entry.images, entry.tombstones, entry.pq_codes, entry.postings
-            numbers += [n for n in files if n is not None]
+            beside = entry.images, entry.tombstones, entry.pq_codes, entry.postings, entry.columns
+            numbers += [n for n in beside if n is not None]
             if entry.deleted and entry.tombstones is None:
                 raise TypeError(f"{entry.deleted} pages are deleted, but no file says which")
             if (entry.pq_codes is None) != (self.candidates is None):
@@ -374,6 +381,7 @@ class Folder:
                 (entry.tombstones, "del"),
                 (entry.pq_codes, "sig"),
                 (entry.postings, "lex"),
+                (entry.columns, "col"),
             )
             if number is not None
         }

@@ -2,8 +2,8 @@
 
 Codes and records of a page are only in its segment, so a damaged segment loses pages. A damaged
 image file loses images, a damaged file of postings the words of its pages, and damaged tombstones
-bring deleted pages back. Candidate files are made from the codes, and a repair makes them again.
-The manifest has a copy.
+bring deleted pages back. Candidate files are made from the codes, and columns from the
+records: a repair makes them again. The manifest has a copy.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from glie.index.segment import Segment
 from glie.index.side_files import Images
 from glie.index.snapshot import (
     OPEN_ATTEMPTS,
+    open_column_file,
     open_images,
     open_postings,
     open_segment,
@@ -240,6 +241,7 @@ def _part(folder: Folder, manifest: Manifest, entry: SegmentEntry, seen: set[str
         damage.append(Damage(name, "a later page has the same id", "nothing", tuple(twice)))
     images = _checked_images(folder, entry, ids, keep, damage)
     postings = _checked_postings(folder, entry, ids, keep, damage)
+    _check_columns(folder, entry, damage)
     return Part(entry, segment, keep, images, postings, damage)
 
 
@@ -300,6 +302,21 @@ def _checked_postings(
         damage.append(Damage(f"{SEGMENTS}/{path.name}", _fault(error), "words", affected))
         return None
     return file
+
+
+def _check_columns(folder: Folder, entry: SegmentEntry, damage: list[Damage]) -> None:
+    """Check the columns of a segment; what is wrong is added to `damage`. The records have it all,
+    so nothing is lost."""
+    if entry.columns is None:
+        return
+    path = folder.file(entry.columns, "col")
+    try:
+        _read_through(path)
+        file = open_column_file(folder, entry)
+        assert file is not None
+        file.read_all()
+    except (CorruptIndexError, FileNotFoundError) as error:
+        damage.append(Damage(f"{SEGMENTS}/{path.name}", _fault(error), "nothing"))
 
 
 def _checked_ivf_pq(

@@ -8,7 +8,7 @@ import dataclasses
 import os
 import shutil
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -37,7 +37,7 @@ from glie.index.writer import (
     SegmentWriter,
     merge_tail,
 )
-from glie.lexical.query import Query, parse
+from glie.lexical.query import Phrase, Query, parse
 from glie.lexical.terms import Analyzer
 from glie.pages import Pages
 from glie.progress import OnProgress, ignore
@@ -69,7 +69,6 @@ class Index:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._folder = Folder(path)
         self._state = Snapshot.latest(self._folder)
-        self._ids: set[str] | None = None  # of the live pages, if this is the writer
         self._hold = _Hold()
         self.codec = self._folder.codec(self._state.manifest)
 
@@ -116,7 +115,7 @@ class Index:
 
     @property
     def has_text(self) -> bool:
-        """Whether words can be searched: a page was added with its text."""
+        """Whether words can be searched: there is a page that was added with its text."""
         return self._state.words is not None
 
     @property
@@ -137,6 +136,20 @@ class Index:
         """What a person has typed: words, phrases in quotes, and what is excluded (-word)."""
         return parse(question, self.analyzer)
 
+    def common_terms(self, question: str) -> set[str] | None:
+        """The terms of a question that are on most pages: words that say little. None if too few
+        pages have text to tell."""
+        words = self._state.words
+        return None if words is None else words.common(self.analyzer.counted(question))
+
+    def having(self, phrase: Phrase) -> Callable[[str], bool]:
+        """Whether a page has all words of a phrase, in any order: a function of its id."""
+        state = self._state
+        if state.words is None:
+            return lambda page_id: False
+        having = state.words.having(phrase)
+        return lambda page_id: bool(having[state.position(page_id)])
+
     @property
     def generation(self) -> int:
         """The number of commits so far."""
@@ -151,7 +164,7 @@ class Index:
         return len(self._state)
 
     def __contains__(self, page_id: object) -> bool:
-        return page_id in self._state.positions
+        return page_id in self._state
 
     def records(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Id and metadata of every page, in the order of insertion."""
@@ -201,7 +214,6 @@ class Index:
         if Manifest.read(self.path) != self._state.manifest:
             before = self._state.manifest.codec
             self._state = Snapshot.latest(self._folder, self._state)
-            self._ids = None
             if self._state.manifest.codec != before:  # it has adapted, or the folder was replaced
                 self.codec = self._folder.codec(self._state.manifest)
 
@@ -250,7 +262,6 @@ class Index:
         with self._change() as state:
             leaving = set(distinct_ids(replacing))
             gone = {state.position(page_id) for page_id in leaving}
-            taken = self._live_ids(state)
             writer = SegmentWriter(self._folder, state.manifest.next_number)
             arriving = len(pages) if isinstance(pages, Pages) else PAGES_PER_STEP
             kept = merge_tail(state, writer, gone, arriving)
@@ -258,12 +269,9 @@ class Index:
             if codec.adapts and state.manifest.dim is None:
                 codec, batches = adapt(codec, pages, batches, analyzer)
             dim = state.manifest.dim
-            arrived, dim = add_batches(batches, codec, writer, taken, leaving, dim, analyzer)
+            arrived, dim = add_batches(batches, codec, writer, state, leaving, dim, analyzer)
             if arrived or gone:
                 self._commit(state, writer, kept, gone, dim, codec)
-                taken -= leaving
-                taken |= arrived
-                self._ids = taken
 
     def merge(self, other: Index, *, replacing: Iterable[str] = ()) -> None:
         """Copy all pages of another index that has the same codec and encoder, in one commit. Pages
@@ -286,10 +294,10 @@ class Index:
                     f"{other.path}: its vectors have {other.dim} numbers, those of {self.path} "
                     f"have {dim}"
                 )
-            leaving, taken = set(distinct_ids(replacing)), self._live_ids(state)
+            leaving = set(distinct_ids(replacing))
             gone = {state.position(page_id) for page_id in leaving}
             for page_id in other.ids:
-                if page_id in taken and page_id not in leaving:
+                if page_id not in leaving and page_id in state:
                     raise IdError(f"page {page_id!r} is already in {self.path}")
             writer = SegmentWriter(self._folder, state.manifest.next_number)
             kept = merge_tail(state, writer, gone, len(other))
@@ -298,7 +306,6 @@ class Index:
             writer.flush()
             if len(other) or gone:
                 self._commit(state, writer, kept, gone, dim or other.dim, text=text)
-                self._ids = (taken - leaving) | set(other.ids)
 
     def delete(self, ids: Iterable[str]) -> int:
         """Delete pages by id. An unknown id is an error, and nothing is deleted."""
@@ -367,7 +374,7 @@ class Index:
         where: Mapping[str, Any] | Filter | None = None,
         normalize: bool = False,
         exact: bool | None = None,
-        text: Sequence[str] | None = None,
+        text: Sequence[str | Query] | None = None,
         mode: str | None = None,
     ) -> list[Hits]:
         """The `top` best pages for each query: ranked by MaxSim over the stored codes, the first
@@ -382,10 +389,10 @@ class Index:
         list of values, or more (`glie.filters`). `normalize` accepts vectors that are not
         normalised.
 
-        `text` has the words of each query, which are searched too (`mode="hybrid"`) if the pages
-        were added with their texts. "In quotes" asks for pages with these words, and -word for
-        pages without one. `mode="late"` searches vectors alone, `mode="lexical"` words alone;
-        `queries` may then be None.
+        `text` has the words of each query, as typed or as `parse` returns them. They are searched
+        too (`mode="hybrid"`) if the pages were added with their texts. "In quotes" asks for pages
+        with these words, and -word for pages without one. `mode="late"` searches vectors alone,
+        `mode="lexical"` words alone; `queries` may then be None.
         """
         options = SearchOptions(top, shortlist, ids, where, normalize, exact, text, mode)
         return search_state(self._state, self.codec, self.path, queries, options)
@@ -423,12 +430,6 @@ class Index:
         """Commit a state of all that is undamaged; damaged files are kept in `damaged/`."""
         return repair(Folder(path))
 
-    def _live_ids(self, state: Snapshot) -> set[str]:
-        """The ids of all pages, kept in memory between additions."""
-        if self._ids is None:
-            self._ids = set(state.positions)
-        return self._ids
-
     @contextlib.contextmanager
     def _change(self) -> Iterator[Snapshot]:
         """The state to change, under the lock, without the files of interrupted changes."""
@@ -459,7 +460,6 @@ class Index:
         how the words of `writer` were made, if not in the way of this index."""
         adapted, text = None if codec is self.codec else codec, text or self._text
         manifest = next_manifest(self._folder, state, writer, kept, gone, dim, adapted, text)
-        self._ids = None
         try:
             self._folder.commit(manifest)
         finally:

@@ -38,6 +38,7 @@ class IndexInfo:
     text_bytes: int = 0  # of `bytes`, postings of the pages' words
     pages_with_text: int = 0
     language: str | None = None  # whose stems these are
+    column_bytes: int = 0  # of `bytes`, columns of metadata, which answer filters
 
     words = renamed("words", "codewords")
     finder_bytes = renamed("finder_bytes", "candidate_bytes")
@@ -84,5 +85,6 @@ def index_info(folder: Folder, state: Snapshot, codec: Codec) -> IndexInfo:
         document_bytes=folder.documents_size(),
         text_bytes=sum(postings.bytes for postings in state.postings if postings),
         pages_with_text=0 if state.words is None else state.words.pages,
+        column_bytes=sum(columns.bytes for columns in state.columns if columns),
         language=None if manifest.text is None else manifest.text.language,
     )

@@ -10,7 +10,7 @@ from glie.errors import InputError
 from glie.identity import EncoderId
 from glie.index.snapshot import Snapshot
 from glie.index.words import Mask
-from glie.lexical.query import parse
+from glie.lexical.query import Query, parse
 from glie.search.hybrid import WordScores, hybrid, lexical
 from glie.search.options import LATE, LEXICAL, SearchOptions, checked_queries
 from glie.search.results import Hits, hits_of
@@ -60,7 +60,7 @@ def _questions(
         )
     within, found = state.allowed(options.ids, options.filter), []
     for question in options.text:
-        query = parse(question, words.analyzer)
+        query = question if isinstance(question, Query) else parse(question, words.analyzer)
         allowed = words.allowed(query, within)
         found.append((allowed, words.scores(query, allowed)))
     return found

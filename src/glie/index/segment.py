@@ -294,6 +294,14 @@ class Segment:
         """The ids of all pages, in order."""
         return [page_id for page_id, _ in self.records()]
 
+    @functools.cached_property
+    def rows(self) -> dict[str, list[int]]:
+        """The rows of each id; an index that was repaired may have one twice."""
+        found: dict[str, list[int]] = {}
+        for row, page_id in enumerate(self.ids):
+            found.setdefault(page_id, []).append(row)
+        return found
+
     def columns(self, names: Collection[str]) -> dict[str, Column]:
         """Some fields of the metadata of all pages; the records are read for those that are asked
         for the first time."""

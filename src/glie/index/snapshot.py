@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,8 +17,9 @@ from glie.codec.codec import Codec
 from glie.codec.codes import Codes
 from glie.errors import CorruptIndexError, IdError
 from glie.filters import Filter
-from glie.filters.columns import matching
+from glie.filters.columns import AnyColumn, matching
 from glie.index.candidate_files import CandidateFiles
+from glie.index.column_file import LOOKUPS, ColumnFile, open_columns, stored_columns
 from glie.index.folder import Folder, Manifest, SegmentEntry
 from glie.index.format import damaged
 from glie.index.lexical_file import LexicalFile, LostPostings, open_lexical
@@ -51,6 +53,10 @@ class Snapshot:
         ]
         self.images = [self._opened_images(folder, entry) for entry in manifest.segments]
         self.postings = [self._opened_postings(folder, entry) for entry in manifest.segments]
+        known_columns = {} if before is None else {f.checksum: f for f in before.columns if f}
+        self.columns: list[ColumnFile | None] = [
+            self._opened_columns(folder, entry, known_columns) for entry in manifest.segments
+        ]
         self.deleted = [read_deleted(folder, entry) for entry in manifest.segments]
         checked = None if before is None else before.candidates
         self.candidates: CandidateFiles = CandidateFiles(folder, manifest, self.segments, checked)
@@ -71,6 +77,17 @@ class Snapshot:
             return open_postings(folder, entry)
         except (FileNotFoundError, CorruptIndexError) as error:
             return LostPostings(self._damage(folder, error))
+
+    def _opened_columns(
+        self, folder: Folder, entry: SegmentEntry, known: Mapping[int, ColumnFile]
+    ) -> ColumnFile | None:
+        """The columns of a segment. Damage is no error: its records say the same."""
+        try:
+            file = open_column_file(folder, entry)
+        except (FileNotFoundError, CorruptIndexError) as error:
+            self._damage(folder, error)
+            return None
+        return None if file is None else known.get(file.checksum, file)
 
     def _damage(self, folder: Folder, error: Exception) -> CorruptIndexError:
         """What is wrong with a file that cannot be opened, unless a writer has replaced it."""
@@ -132,10 +149,30 @@ class Snapshot:
 
     def position(self, page_id: str) -> int:
         """The position of a live page."""
-        try:
-            return self.positions[page_id]
-        except KeyError:
-            raise IdError(f"page {page_id!r} is not in the index") from None
+        found = self._found(page_id)
+        if found is None:
+            raise IdError(f"page {page_id!r} is not in the index")
+        return found
+
+    def __contains__(self, page_id: object) -> bool:
+        return self._found(page_id) is not None
+
+    def _found(self, page_id: object) -> int | None:
+        """The position of a live page; None: there is none. The last segments are the likeliest."""
+        if isinstance(page_id, str):
+            for number in reversed(range(len(self.segments))):
+                for row in self._rows(number, page_id):
+                    if not self.deleted[number][row]:
+                        return int(self.bounds[number]) + row
+        return None
+
+    def _rows(self, number: int, page_id: str) -> list[int]:
+        """The rows of a segment with an id. Few are looked up in its columns, many in a dict."""
+        segment, file = self.segments[number], self.columns[number]
+        if file is not None and file.lookups < LOOKUPS:
+            with contextlib.suppress(CorruptIndexError):
+                return [row for row in file.rows(page_id) if segment.record(row)[0] == page_id]
+        return segment.rows.get(page_id, [])
 
     @functools.cached_property
     def _alive(self) -> Mask | None:
@@ -146,10 +183,11 @@ class Snapshot:
 
     @functools.cached_property
     def words(self) -> Words | None:
-        """What is known of the text of the pages; None: nothing."""
+        """What is known of the text of the pages; None: no live page has text."""
         if self.manifest.text is None or all(file is None for file in self.postings):
             return None
-        return Words(self.manifest.text.language, self.postings, self.bounds, self._alive)
+        words = Words(self.manifest.text.language, self.postings, self.bounds, self._alive)
+        return None if words.gone else words
 
     def select(
         self, options: SearchOptions, codec: Codec, allowed: Mask | None = None
@@ -210,12 +248,21 @@ class Snapshot:
         known = self._where.get(where)  # another thread may clear the dict
         if known is not None:
             return known
-        parts = [matching(where, s.columns(where.fields), s.pages) for s in self.segments]
+        parts = [
+            matching(where, self._columns(number, where.fields), segment.pages)
+            for number, segment in enumerate(self.segments)
+        ]
         found = np.concatenate([np.zeros(0, bool), *parts])
         if len(self._where) >= 16:
             self._where.clear()
         self._where[where] = found
         return found
+
+    def _columns(self, number: int, names: Collection[str]) -> dict[str, AnyColumn]:
+        """Some fields of a segment: from its columns, the others from its records."""
+        stored = stored_columns(self.columns[number], names)
+        others = [name for name in names if name not in stored]
+        return {**stored, **self.segments[number].columns(others)}
 
 
 class Selection(NamedTuple):
@@ -269,6 +316,13 @@ def open_postings(folder: Folder, entry: SegmentEntry) -> LexicalFile | None:
     if entry.postings is None:
         return None
     return open_lexical(folder.file(entry.postings, "lex"), entry.pages, entry.checksum)
+
+
+def open_column_file(folder: Folder, entry: SegmentEntry) -> ColumnFile | None:
+    """Open the columns of a segment, if it has any."""
+    if entry.columns is None:
+        return None
+    return open_columns(folder.file(entry.columns, "col"), entry.pages, entry.checksum)
 
 
 def read_deleted(folder: Folder, entry: SegmentEntry) -> Mask:

@@ -20,6 +20,7 @@ Mask = npt.NDArray[np.bool_]
 AnyPostings = LexicalFile | LostPostings
 
 ENGLISH = ("english", "minilm")  # encoders
+FEWEST_PAGES = 20  # that tell which words are on most pages
 
 
 @functools.lru_cache(8)
@@ -57,13 +58,29 @@ class Words:
     def analyzer(self) -> Analyzer:
         return analyzer_of(self.language)
 
-    @property
+    @functools.cached_property
     def pages(self) -> int:
         """How many live pages have text; 0 if that cannot be read."""
         try:
             return int(np.count_nonzero(self.with_text))
         except CorruptIndexError:
             return 0
+
+    @property
+    def gone(self) -> bool:
+        """Whether all pages with text are deleted. A file of postings has one at least."""
+        try:
+            return self._alive is not None and not any(live.any() for live in self._live)
+        except CorruptIndexError:
+            return False  # a search says so
+
+    def common(self, terms: Iterable[str]) -> set[str] | None:
+        """Those of some terms that most pages have: the stop words of whatever language. Numbers
+        are none. None if too few pages have text to tell."""
+        if self.pages < FEWEST_PAGES:
+            return None
+        words = [term for term in terms if not any(map(str.isdigit, term))]
+        return {term for term in words if self._frequency(term) > self.pages / 2}
 
     def scores(self, query: Query, allowed: Mask | None) -> WordScores:
         """BM25 of the allowed pages; those without a required phrase, or with an excluded one,
@@ -81,18 +98,23 @@ class Words:
         have no order: a page has a phrase if it has its words. If no page has them, phrases within
         a question are not required."""
         if query.required:
-            having = functools.reduce(np.logical_and, map(self._having, query.required))
+            having = functools.reduce(np.logical_and, map(self.having, query.required))
             if allowed is not None:
                 having = having & allowed
             if self._alive is not None:
                 having = having & self._alive
             allowed = having if query.only_quotes or having.any() else allowed
         for phrase in query.excluded:
-            without = ~self._having(phrase)
+            without = ~self.having(phrase)
             allowed = without if allowed is None else allowed & without
         if allowed is not None and self._alive is not None:
             allowed = allowed & self._alive
         return allowed
+
+    def _frequency(self, term: str) -> int:
+        """How many live pages have a term."""
+        parts = zip(self._files, self._live, strict=True)
+        return sum(int(np.count_nonzero(live[file.postings(term)[0]])) for file, live in parts)
 
     @functools.cached_property
     def with_text(self) -> Mask:
@@ -113,7 +135,7 @@ class Words:
             found.append(live)
         return found
 
-    def _having(self, phrase: Phrase) -> Mask:
+    def having(self, phrase: Phrase) -> Mask:
         """The positions of pages with all terms of a phrase."""
         having = np.zeros(int(self._bounds[-1]), bool)
         for number, file in zip(self._numbers, self._files, strict=True):

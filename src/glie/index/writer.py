@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from glie.errors import InputError
+from glie.index import column_file
+from glie.index.column_file import columns_bytes
 from glie.index.folder import Folder, SegmentEntry
 from glie.index.format import MAX_RECORD_BYTES
 from glie.index.lexical_file import postings_bytes
@@ -71,12 +73,16 @@ class SegmentWriter:
         has_words = bool(words.lengths.any())
         if has_words:
             self.folder.write(number, "lex", postings_bytes(words, mark))
+        has_columns = len(self._records) >= column_file.FEWEST_PAGES
+        if has_columns:
+            self.folder.write(number, "col", columns_bytes(self._records, mark))
         entry = SegmentEntry(
             number,
             pages=len(self._records),
             checksum=mark,
             images=number if has_images else None,
             postings=number if has_words else None,
+            columns=number if has_columns else None,
         )
         self.entries.append(entry)
         self._codes, self._records, self._images, self._words = [], [], [], []

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import Counter
+from collections.abc import Collection
+from typing import NamedTuple
 
 from glie.errors import InputError
 from glie.lexical.query import Query, parse
-from glie.lexical.terms import Analyzer, exact_words
+from glie.lexical.terms import Analyzer, chunks, exact_words
 from glie.wording import printable
 
 WORDS = 28  # in a snippet
 
-# Stop words: in every question and on every page.
+# Stop words of English, many of them in questions alone.
 COMMON = set(
     re.findall(
         r"\w+",
@@ -23,7 +26,26 @@ COMMON = set(
 )
 
 
-def question_terms(question: str, analyzer: Analyzer) -> set[str]:
+class Asked(NamedTuple):
+    """What `best_snippet(text, *asked)` and `matches(text, *asked)` know of a question."""
+
+    question: str
+    analyzer: Analyzer
+    common: Collection[str] | None = None
+
+
+def is_stop_word(word: str, analyzer: Analyzer, common: Collection[str] | None = None) -> bool:
+    """Whether a word says little. `common` are terms that are on most pages, in whatever language;
+    None if that is not known. English has a list besides, and what has no language."""
+    listed = analyzer.language == "english" or (analyzer.language is None and common is None)
+    if listed and COMMON.issuperset(exact_words(word)):
+        return True
+    return common is not None and all(term in common for term in analyzer.terms(word))
+
+
+def question_terms(
+    question: str, analyzer: Analyzer, common: Collection[str] | None = None
+) -> set[str]:
     """The terms of a question without those of stop words, unless they are quoted or there is
     nothing else; and without what it excludes."""
     try:
@@ -32,32 +54,42 @@ def question_terms(question: str, analyzer: Analyzer) -> set[str]:
         query = Query(question, analyzer.counted(question))
     wanted = {term for phrase in query.required for term in analyzer.terms(phrase.text)}
     for start, end, terms in analyzer.words(query.text):
-        if not COMMON.issuperset(exact_words(query.text[start:end])):
+        if not is_stop_word(query.text[start:end], analyzer, common):
             wanted.update(terms)
     return wanted or set(query.terms)
 
 
-def best_snippet(text: str, question: str, analyzer: Analyzer) -> str:
+def best_snippet(
+    text: str, question: str, analyzer: Analyzer, common: Collection[str] | None = None
+) -> str:
     """The run of 28 words that holds most of the question's words; words that are rare on the
-    page count more. Of equals, the earliest."""
-    words = text.split()
-    wanted = question_terms(question, analyzer)
-    found = [wanted.intersection(analyzer.terms(word)) for word in words]
+    page count more. Of equals, the earliest. `common`: as for `is_stop_word`."""
+    places = chunks(text)
+    wanted = question_terms(question, analyzer, common)
+    found = [set[str]() for _ in places]
+    starts = [start for start, _ in places]
+    for word in analyzer.words(text):
+        found[bisect_right(starts, word.start) - 1] |= wanted.intersection(word.terms)
     often = Counter(term for here in found for term in here)
     best, best_weight = 0, -1.0
-    for start in range(0, max(1, len(words) - WORDS + 1)):
-        if start == 0 or found[start]:  # a run that starts on a match is never worse
+    for start in range(len(places)):
+        if found[start]:  # a run that starts on a match is never worse
             run = found[start : start + WORDS]
             matched = sum(map(len, run))  # breaks ties
             weight = sum(often[term] ** -0.5 for term in set().union(*run)) + 0.1 * matched
             if weight > best_weight:
                 best, best_weight = start, weight
     # start a few words earlier, so that the sentence can be read
-    first = max(0, min(best - 4, len(words) - WORDS))
-    shown = printable(" ".join(words[first : first + WORDS]))
-    return f"{'… ' if first else ''}{shown}{' …' if first + WORDS < len(words) else ''}"
+    first = max(0, min(best - 4, len(places) - WORDS))
+    last = min(first + WORDS, len(places))
+    passage = text[places[first][0] : places[last - 1][1]] if places else ""
+    shown = printable(" ".join(passage.split()))
+    return f"{'… ' if first else ''}{shown}{' …' if last < len(places) else ''}"
 
 
-def matches(text: str, question: str, analyzer: Analyzer) -> list[tuple[int, int]]:
-    """Where the question's words are in a text, as BM25 finds them: (start, end) of each."""
-    return analyzer.places(text, question_terms(question, analyzer))
+def matches(
+    text: str, question: str, analyzer: Analyzer, common: Collection[str] | None = None
+) -> list[tuple[int, int]]:
+    """Where the question's words are in a text, as BM25 finds them: (start, end) of each.
+    `common`: as for `is_stop_word`."""
+    return analyzer.places(text, question_terms(question, analyzer, common))

@@ -49,6 +49,8 @@ PIECE = f"[{LETTER}{DIGIT}][{LETTER}{DIGIT}{MARK}]*"
 CHARACTER = f"{ALONE}{MARK}*"
 WORD = re.compile(f"{PIECE}(?:[{JOINERS}]{PIECE})*|(?:{CHARACTER})+")
 PART = re.compile(f"{PIECE}|{CHARACTER}")
+SPACED = re.compile(r"\S+")
+CHUNK = re.compile(f"(?:{CHARACTER}){{1,2}}{OTHER}*|[^{ALONE}]+")
 THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 CACHED = 1 << 16  # words whose terms are kept
 LONGEST_CACHED = 32
@@ -143,6 +145,19 @@ def normal(word: str) -> str:
 def exact_words(text: str) -> list[str]:
     """The words of a text, not stemmed: pieces of compounds, and single characters of UNSPACED."""
     return [normal(text[slice(*part.span())]) for part in PART.finditer(text.translate(_KINDS))]
+
+
+def chunks(text: str) -> list[tuple[int, int]]:
+    """Where a reader would count words: (start, end) of what stands between spaces, and of every
+    two characters of UNSPACED."""
+    kinds, found = text.translate(_KINDS), list[tuple[int, int]]()
+    for match in SPACED.finditer(text):
+        start, end = match.span()
+        if ALONE in kinds[start:end]:
+            found += [part.span() for part in CHUNK.finditer(kinds, start, end)]
+        else:
+            found.append((start, end))
+    return found
 
 
 def _places(word: Word, text: str, wanted: Container[str]) -> list[tuple[int, int]]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from glie.errors import InputError, VectorError
 from glie.filters import And, Filter, distinct_ids, from_json
+from glie.lexical.query import Query
 from glie.pages import Queries
 
 MODES = (HYBRID, LATE, LEXICAL) = ("hybrid", "late", "lexical")
@@ -36,7 +37,7 @@ class SearchOptions:
     where: Mapping[str, Any] | Filter | None = None
     normalize: bool = False
     exact: bool | None = None  # None: by the number of pages
-    text: Sequence[str] | None = None  # the words of each query
+    text: Sequence[str | Query] | None = None  # the words of each query
     mode: str | None = None  # one of search.hybrid's; None: hybrid if there is text, else late
 
     def __post_init__(self) -> None:
@@ -61,10 +62,10 @@ class SearchOptions:
         return None if found == And(()) else found
 
 
-def _checked_text(text: Any) -> list[str]:
+def _checked_text(text: Any) -> list[str | Query]:
     one = isinstance(text, (str, bytes)) or not isinstance(text, Iterable)
     texts = [] if one else list(text)
-    if one or not all(isinstance(words, str) for words in texts):
+    if one or not all(isinstance(words, str | Query) for words in texts):
         raise InputError("text: expected a list with the words of each query")
     return texts
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 import string
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 from glie.documents import Word
 from glie.encoders.base import Grid
-from glie.lexical.snippet import COMMON
+from glie.lexical.snippet import is_stop_word
+from glie.lexical.terms import Analyzer
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -111,11 +112,13 @@ def heat(
     page: Floats,
     places: Places,
     scored: Floats | None = None,
+    stop_word: Callable[[str], bool] = lambda word: is_stop_word(word, Analyzer()),
 ) -> list[WordHeat]:
     """For each word of the question: its part of the score, and the places it matches.
 
     `scored` are the vectors that the score comes from, if not those of the page. If `spans` do not
-    fit the question's vectors, the whole question counts as one word.
+    fit the question's vectors, the whole question counts as one word. `stop_word` says which words
+    say little.
     """
     words = words_of(question)
     mine = owners(words, spans)
@@ -133,8 +136,7 @@ def heat(
         here = np.full(len(places.places), -1.0, np.float32)
         np.maximum.at(here, places.of_vector[placed], similar[rows][:, placed].max(axis=0))
         text = question[start:end].strip(string.punctuation) or question[start:end]
-        common = text.lower() in COMMON
-        found.append(WordHeat(text, common, start, end, score, _warmest(here)))
+        found.append(WordHeat(text, stop_word(text), start, end, score, _warmest(here)))
     return found
 
 

@@ -33,6 +33,7 @@ from glie.errors import EncoderError, GlieError, IdError
 from glie.identity import check_encoder
 from glie.index.folder import DOCUMENTS
 from glie.index.index import Index
+from glie.lexical.snippet import is_stop_word
 from glie.pages import Queries
 from glie.retriever import Retriever
 from glie.search.scan import warm_up as load_loops
@@ -306,7 +307,12 @@ class Library:
         if index.encoder is not None and index.encoder.weighted:  # as in a search
             asked = Queries([asked]).without_last().vectors
         spans = self.encoder.spans(question) if hasattr(self.encoder, "spans") else []
-        return found.places, heat(question, spans, asked, page, found.places, stored)
+        common = index.common_terms(question)
+
+        def stop_word(word: str) -> bool:
+            return is_stop_word(word, index.analyzer, common)
+
+        return found.places, heat(question, spans, asked, page, found.places, stored, stop_word)
 
 
 def _method(encoder: Encoder, method: str) -> Callable[[Any], Any]:

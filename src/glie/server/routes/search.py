@@ -11,8 +11,8 @@ from fastapi import FastAPI, HTTPException
 import glie
 from glie.errors import InputError, VectorError
 from glie.filters import Filter, all_of, from_json
-from glie.lexical.snippet import best_snippet, matches
-from glie.retriever import answer, filter_from_outside
+from glie.lexical.snippet import Asked, best_snippet, matches
+from glie.retriever import answer, asked_of, filter_from_outside
 from glie.search.options import LATE
 from glie.search.results import Hit
 from glie.server import schemas
@@ -50,13 +50,11 @@ def add_search(app: FastAPI, library: Library, metrics: Metrics, limits: Limits)
             where = all_of([where, from_json({"document": names})])
         hits = found(asked, index, where)
         metrics.searched(hits.cost)
+        marks = asked_of(index, asked.query or "")
         metrics.encodings.observe(hits.cost.encode_seconds)
         return schemas.SearchResponse(
             query=asked.query,
-            hits=[
-                shown(index, rank, hit, asked.query or "", hits)
-                for rank, hit in enumerate(hits, start=1)
-            ],
+            hits=[shown(index, rank, hit, marks, hits) for rank, hit in enumerate(hits, start=1)],
             cost=schemas.Cost(
                 pages_scanned=hits.cost.pages_scanned,
                 pages_estimated=hits.cost.pages_estimated,
@@ -122,9 +120,9 @@ def add_search(app: FastAPI, library: Library, metrics: Metrics, limits: Limits)
             said = str(error).removeprefix("query '0', ")
             raise VectorError(f"vectors: {said}") from None
 
-    def shown(index: glie.Index, rank: int, hit: Hit, query: str, hits: glie.Hits) -> schemas.Hit:
+    def shown(index: glie.Index, rank: int, hit: Hit, marks: Asked, hits: glie.Hits) -> schemas.Hit:
         text, note = text_and_note(library, index, hit.id, ocr=False)
-        snippet = best_snippet(text, query, index.analyzer)
+        snippet = best_snippet(text, *marks)
         return schemas.Hit(
             rank=rank,
             id=hit.id,
@@ -133,7 +131,7 @@ def add_search(app: FastAPI, library: Library, metrics: Metrics, limits: Limits)
             document=text_or_none(hit.metadata.get("document")),
             page=integer_or_none(hit.metadata.get("page")),
             snippet=snippet,
-            marks=matches(snippet, query, index.analyzer),
+            marks=matches(snippet, *marks),
             note=note,
             picture=library.has_picture(index, hit.id),
         )
