@@ -278,3 +278,12 @@ def test_a_page_that_ocr_cannot_read_has_no_words(
     )
     with pytest.raises(glie.InputError, match="text: expected auto, layer, ocr, none, found 'all'"):
         ingest(empty, WordEncoder(), [folder], text="all")
+
+
+def test_a_document_without_anything_to_read_is_a_problem(empty: glie.Index, folder: Path) -> None:
+    blank = canvas.Canvas(str(folder / "blank.pdf"))
+    blank.showPage()
+    blank.save()
+    report = ingest(empty, WordEncoder(), [folder])
+    assert report.problems == ["blank.pdf: no text on any of its pages, even by OCR"]
+    assert report.documents_added == 3

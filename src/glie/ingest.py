@@ -298,6 +298,8 @@ def _read(
         usable = [page for page in pages if page.origin in ("text", "ocr")]
         unread = [page.id for page in pages if page.origin == "none"]
     report.pages_without_text.extend(unread)
+    if not usable and not unread and not problems:
+        report.problems.append(f"{document.name}: no text on any of its pages, even by OCR")
     if known is not None and same and {page.id for page in usable} <= set(known.ids):
         report.documents_unchanged += 1  # nothing more could be read than before
         return None

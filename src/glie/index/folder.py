@@ -12,6 +12,7 @@ import dataclasses
 import json
 import os
 import re
+import shutil
 import socket
 import time
 from collections.abc import Iterator, Mapping
@@ -35,7 +36,7 @@ from glie.errors import (
 )
 from glie.identity import EncoderId
 from glie.index.format import VERSION, OtherVersionError, damaged
-from glie.storage import digest_of, json_digest, sync, write_durably
+from glie.storage import digest_of, json_digest, rename_durably, sync, write_durably
 
 MANIFEST = "manifest.json"
 COPY = "manifest.copy"  # of the manifest, for a repair
@@ -43,6 +44,7 @@ SEGMENTS = "segments"
 ASIDE = "damaged"  # files that a repair could not read; not part of the index
 CODEC = "codec"
 DOCUMENTS = "documents"  # uploaded to the index
+MAKING = ".making"  # suffix of an index that appears when it is complete
 LOCK = "lock"
 WRITER = "writer.json"
 FORMAT = "glie-index"
@@ -410,6 +412,24 @@ class Folder:
     def documents_size(self) -> int:
         """Of these, the bytes of uploaded documents."""
         return _size(self.path / DOCUMENTS)
+
+
+@contextlib.contextmanager
+def finished(place: Path) -> Iterator[Path]:
+    """A folder beside `place` to make an index in, renamed to `place` in the end. What a killed
+    process has left there is removed, and so is what an error leaves."""
+    making = place.with_name(f"{place.name}{MAKING}")
+    if making.exists():
+        with Folder(making).writing():
+            pass  # raises if another process is still at it
+        shutil.rmtree(making)
+    try:
+        yield making
+        rename_durably(making, place)
+    except OSError as error:
+        raise IndexFolderError(f"{place}: cannot be made: {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
 
 
 def _size(folder: Path) -> int:
