@@ -46,8 +46,8 @@ def test_filters(run: Run, documents: Path) -> None:
     none = run("search", "x.glie", "vacation days", "--where", "year exists")
     assert (none.code, none.out) == (0, "no page matches\n")
     wrong = run("search", "x.glie", "vacation days", "--where", "page >=")
-    assert wrong.code == 1
-    assert "where: character 8: expected a value, found the end, in 'page >=⟨here⟩'" in wrong.err
+    assert wrong.code == 2
+    assert "--where: character 8: expected a value, found the end, in 'page >=⟨here⟩'" in wrong.err
     assert len(wrong.err.strip().splitlines()) == 1
 
 
@@ -167,3 +167,12 @@ def test_words_need_no_encoder(run: Run, worded: Path, monkeypatch: pytest.Monke
     assert "100% words" in done.out
     assert "load the encoder" not in done.out
     assert run("search", "x.glie", "3M-2018-114").err == "glie: the encoder is gone\n"
+
+
+def test_the_index_behind_the_question(run: Run, documents: Path) -> None:
+    run("index", "reports", "--to", "x.glie")
+    done = run("search", "vacation days", "x.glie", "--json")
+    assert done.json["hits"][0]["id"] == "b.pdf#1"
+    assert done.json["query"] == "vacation days"
+    assert done.err == "x.glie is the index: it goes before the question\n"
+    assert "vacation days: does not exist" in run("search", "vacation days", "y.glie").err

@@ -17,6 +17,7 @@ import glie
 from glie.cli.shared import (
     ENGINE_NAMES,
     ENGINE_PANEL,
+    RARE,
     ApiKey,
     CollectionName,
     Json,
@@ -25,7 +26,7 @@ from glie.cli.shared import (
     connected,
 )
 from glie.cli.show_index import size
-from glie.cli.terminal import output, print_json, status_line
+from glie.cli.terminal import errors, output, print_json, status_line
 from glie.errors import InputError, MissingExtraError
 from glie.wording import count, printable
 
@@ -48,13 +49,15 @@ def search(
         typer.Option(
             help="Pages to rerank with regenerated vectors; 0 ranks by the codes alone.",
             show_default="20 with a decoder, 200 with a codebook",
+            rich_help_panel=RARE,
         ),
     ] = None,
     document: Annotated[
         list[str] | None,
         typer.Option(
+            metavar="NAME",
             help="Only pages of this document or folder. Repeat it for several. With --engine, a "
-            "document's name."
+            "document's name.",
         ),
     ] = None,
     where: Annotated[
@@ -81,6 +84,7 @@ def search(
             "--exact/--candidates",
             help="Score every page, or only candidates.",
             show_default="candidates in a large index",
+            rich_help_panel=RARE,
         ),
     ] = None,
     engine: Annotated[
@@ -118,6 +122,7 @@ def search(
     from glie.retriever import Retriever, analyzer_for
     from glie.search.options import LATE
 
+    arguments = _index_first(arguments) if engine is None else arguments
     has_index = engine is None or (Path(arguments[0]) / "manifest.json").exists()
     asked = arguments[1:] if has_index else arguments
     if not asked:
@@ -160,6 +165,15 @@ def search(
         _print_cost(hits.cost)
     else:
         print("no page matches" if held else "no pages: the index is empty")
+
+
+def _index_first(arguments: Sequence[str]) -> Sequence[str]:
+    """The arguments with the index in front, where only the last of them is one."""
+    first, last = ((Path(arguments[at]) / "manifest.json").exists() for at in (0, -1))
+    if first or not last:
+        return arguments
+    errors.print(f"{arguments[-1]} is the index: it goes before the question", soft_wrap=True)
+    return [arguments[-1], *arguments[:-1]]
 
 
 def _rows(hits: Hits, question: str, analyzer: Analyzer) -> list[dict[str, Any]]:

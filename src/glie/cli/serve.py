@@ -13,6 +13,7 @@ from glie.cli.terminal import output, print_json
 from glie.errors import InputError, MissingExtraError
 
 MEGABYTE = 1 << 20
+LIMITS = "Limits"
 
 
 def serve(
@@ -37,14 +38,26 @@ def serve(
             help="Another host name of this server, as behind a proxy. Repeat it for several.",
         ),
     ] = None,
-    max_upload_mb: Annotated[int, typer.Option(metavar="MB", help="Largest upload.", min=1)] = 100,
-    max_upload_pages: Annotated[int, typer.Option(help="Most pages in an upload.", min=1)] = 2000,
-    max_query: Annotated[
-        int, typer.Option(metavar="CHARACTERS", help="Longest question.", min=1)
+    max_upload_mb: Annotated[
+        int, typer.Option(metavar="MB", help="Largest upload.", min=1, rich_help_panel=LIMITS)
+    ] = 100,
+    max_upload_pages: Annotated[
+        int, typer.Option(help="Most pages in an upload.", min=1, rich_help_panel=LIMITS)
     ] = 2000,
-    max_searches: Annotated[int, typer.Option(help="Searches at once; others wait.", min=1)] = 4,
+    max_query: Annotated[
+        int,
+        typer.Option(metavar="CHARACTERS", help="Longest question.", min=1, rich_help_panel=LIMITS),
+    ] = 2000,
+    max_searches: Annotated[
+        int, typer.Option(help="Searches at once; others wait.", min=1, rich_help_panel=LIMITS)
+    ] = 4,
     max_connections: Annotated[
-        int, typer.Option(help="Connections at once; further ones replace idle ones.", min=1)
+        int,
+        typer.Option(
+            help="Connections at once; further ones replace idle ones.",
+            min=1,
+            rich_help_panel=LIMITS,
+        ),
     ] = 200,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the address as a line of JSON.")

@@ -25,6 +25,7 @@ SECONDS = 20  # CPU time that a page may take
 MEMORY = 2 << 30  # bytes of memory that reading a PDF may take
 KEPT = 2  # idle processes kept for the next request, each with its PDF open
 MOST_KILLED = 3  # pages that exceed a limit before the rest of the PDF is skipped
+SIGNATURE, SIGNATURE_WITHIN = b"%PDF-", 1024  # the bytes of a PDF within which readers expect it
 UNREADABLE_PAGES = 100  # in a row, before the rest of the PDF is skipped
 
 
@@ -54,11 +55,7 @@ class Pdf:
             self.pages = int(self._answer()["pages"])
         except DocumentError as error:
             self.end()
-            encrypted = "password" in str(error).lower()
-            reason = (
-                "encrypted; save a copy without a password" if encrypted else f"damaged ({error})"
-            )
-            raise DocumentError(f"{name}: {reason}") from None
+            raise DocumentError(f"{name}: {_why_not_opened(path, error)}") from None
         except BaseException:
             self.end()
             raise
@@ -128,6 +125,15 @@ class Pdf:
             if pipe is not None:
                 with contextlib.suppress(BrokenPipeError):
                     pipe.close()
+
+
+def _why_not_opened(path: Path, error: DocumentError) -> str:
+    if "password" in str(error).lower():
+        return "encrypted; save a copy without a password"
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        if SIGNATURE not in file.read(SIGNATURE_WITHIN):
+            return "not a PDF, whatever its name says"
+    return f"damaged ({error})"
 
 
 _waiting: dict[object, Pdf] = {}

@@ -133,7 +133,7 @@ class Manifest:
                 raise IndexFolderError(f"{folder}: {ORPHANED}") from None
             what = "is not an index (no manifest.json)" if folder.exists() else "does not exist"
             raise IndexFolderError(
-                f"{folder}: {what}; make one with Index.create or `glie index DOCUMENTS --to NAME`"
+                f"{folder}: {what}; make one with `glie index DOCUMENTS --to NAME`"
             ) from None
         except NotADirectoryError:
             raise IndexFolderError(f"{folder}: a file; an index is a folder") from None
@@ -224,8 +224,7 @@ class Folder:
             raise IndexFolderError(f"{self.path}: a file; an index is a folder")
         if (self.path / MANIFEST).exists():
             raise IndexFolderError(
-                f"{self.path}: already an index; open it with Index.open or `glie add`, or choose "
-                "another name"
+                f"{self.path}: already an index; add to it with `glie add`, or choose another name"
             )
         if (self.path / COPY).exists():
             raise damaged(self.path / MANIFEST, "the file is missing")
