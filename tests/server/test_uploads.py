@@ -62,9 +62,9 @@ def test_progress_is_told_line_by_line(client: Client) -> None:
     answer = ours.post("/documents", files=text_file("a.txt"), headers=asked)
     assert answer.headers["content-type"].startswith("application/x-ndjson")
     events = [json.loads(line) for line in answer.text.splitlines()]
-    assert [event["event"] for event in events] == ["progress", "progress", "done"]
-    assert events[1] == {"event": "progress", "document": "a.txt", "done": 1, "pages": 1}
-    assert events[2]["documents"] == ["a.txt"]
+    assert {event["event"] for event in events[:-1]} == {"progress"}
+    assert events[-2] == {"event": "progress", "document": "a.txt", "done": 1, "pages": 1}
+    assert (events[-1]["event"], events[-1]["documents"]) == ("done", ["a.txt"])
     answer = ours.post("/documents", files=text_file("a.txt", " "), headers=asked)
     assert [json.loads(line) for line in answer.text.splitlines()] == [
         {"event": "error", "error": "a.txt: the file holds only white space", "status": 422}

@@ -167,7 +167,7 @@ def search(
         print("no page matches" if held else "no pages: the index is empty")
 
 
-def _index_first(arguments: Sequence[str]) -> Sequence[str]:
+def _index_first(arguments: list[str]) -> list[str]:
     """The arguments with the index in front, where only the last of them is one."""
     first, last = ((Path(arguments[at]) / "manifest.json").exists() for at in (0, -1))
     if first or not last:
