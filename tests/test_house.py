@@ -67,6 +67,7 @@ ROOMS: dict[str, str] = {
         "encoders ingest retriever training glie evaluation integrations indexing distributed "
         "server"
     ),
+    "__main__": "cli",
 }
 
 

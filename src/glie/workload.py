@@ -121,7 +121,7 @@ class Workload:
         self._show(ENCODING if self._waiting else STORING, self._document, self._read)
 
     def store(self) -> None:
-        """What was encoded is stored. The fastest time counts: the first may compile the kernels."""
+        """What was encoded is stored. The fastest time counts: the first may compile."""
         now = time.perf_counter()
         each, self._at = (now - self._at) / max(self._unstored, 1), now
         self._storing = min(self._storing or each, each)

@@ -217,6 +217,14 @@ def test_installed_as_a_command(tmp_path: Path) -> None:
     assert done.stderr.count("\n") == 1
 
 
+def test_run_as_a_module() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "glie", "--help"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0
+    assert "Usage: glie [OPTIONS] COMMAND" in done.stdout
+
+
 def test_completion_for_shells(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
     done = run("--show-completion", "bash")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -176,3 +177,56 @@ def test_the_index_behind_the_question(run: Run, documents: Path) -> None:
     assert done.json["query"] == "vacation days"
     assert done.err == "x.glie is the index: it goes before the question\n"
     assert "vacation days: does not exist" in run("search", "vacation days", "y.glie").err
+
+
+def typed(run: Run, monkeypatch: pytest.MonkeyPatch, *lines: str) -> Done:
+    """What the prompt says to these lines."""
+    left = iter(lines)
+
+    def line(_: str) -> str:
+        try:
+            return next(left)
+        except StopIteration:
+            raise EOFError from None
+
+    monkeypatch.setattr("builtins.input", line)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    return run("search", "x.glie")
+
+
+def test_a_prompt(run: Run, documents: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("index", "reports", "--to", "x.glie")
+    monkeypatch.setenv("HOME", str(documents))
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    done = typed(
+        run,
+        monkeypatch,
+        *("vacation days", ":open 1", ":why 1", ":where page = 2", "vacation days", ":where"),
+        *(":document b.pdf", "capital", ":open 1", ":document", ":top 1", "capital", ":help", ""),
+    )
+    assert done.code == 0
+    assert opened[0] == (documents / "reports" / "b.pdf").as_uri() + "#page=1"
+    assert opened[1] == opened[0]  # the only document that was allowed
+    assert "b.pdf#1: score " in done.out
+    assert "Holiday allowance is 25 days for full-time staff" in done.out
+    assert ":why 2        how its score" in done.out
+    answers = re.findall(r"^ *(\d+) +[\d.]+ +(\S+#\d)", done.out, re.MULTILINE)
+    assert answers[0] == ("1", "b.pdf#1")
+    assert ("1", "a.pdf#2") in answers
+    assert answers[-1] == ("1", "a.pdf#1")
+
+
+def test_mistakes_at_the_prompt(run: Run, documents: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("index", "reports", "--to", "x.glie")
+    monkeypatch.setenv("HOME", str(documents))
+    lines = (":open 1", ":why x", ":top 0", ":where page >", ":other", ":quit", "not asked")
+    done = typed(run, monkeypatch, *lines)
+    assert done.code == 0
+    said = done.err.splitlines()
+    assert said[0] == "1: there are 0 answers; ask first"
+    assert said[1] == "expected a number from 1 on, found 'x'"
+    assert said[3].startswith("where: ")
+    assert said[4] == ":other: not known here; :help lists what is"
+    assert len(said) == 5
+    assert (documents / ".glie_history").stat().st_mode & 0o077 == 0

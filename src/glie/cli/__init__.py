@@ -24,7 +24,7 @@ def main() -> None:
         from glie.cli.app import app_for, current_spelling
 
         arguments = current_spelling(sys.argv[1:])
-        sys.exit(app_for(arguments)(arguments, standalone_mode=False))
+        sys.exit(app_for(arguments)(arguments, "glie", standalone_mode=False))
     except GlieError as error:
         fail(*said_of_options(str(error), sys.argv[1:]))
     except KeyboardInterrupt:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -40,7 +41,8 @@ def search(
         list[str],
         typer.Argument(
             metavar="INDEX QUESTION",
-            help="The index folder (not needed with --engine), and the question.",
+            help="The index folder (not needed with --engine), and the question; without one, a "
+            "prompt.",
         ),
     ],
     top: Annotated[int, typer.Option(help="How many pages to show.")] = 10,
@@ -110,7 +112,8 @@ def search(
     as_json: Json = False,
 ) -> None:
     """Find the pages that answer a question. "Quotes" in it ask for an exact word or phrase, and
-    -word leaves out pages with that word.
+    -word leaves out pages with that word. Without a question, ask several at a prompt: the encoder
+    is loaded once.
 
     glie search reports.glie "capital expenditure in 2018"
 
@@ -125,7 +128,7 @@ def search(
     arguments = _index_first(arguments) if engine is None else arguments
     has_index = engine is None or (Path(arguments[0]) / "manifest.json").exists()
     asked = arguments[1:] if has_index else arguments
-    if not asked:
+    if not asked and (as_json or not sys.stdin.isatty()):
         raise typer.BadParameter("Missing argument 'QUESTION'.")
     question = " ".join(asked)
     options: dict[str, Any] = {"shortlist": shortlist, "exact": exact}
@@ -153,16 +156,22 @@ def search(
             options["prefetch"] = prefetch
         options["where"] = all_of(filters)
         retriever = Retriever(pages, encoder)
+        if not asked:
+            from glie.cli.prompt import Prompt
+
+            options.pop("where")
+            Prompt(retriever, top, filters, options).loop()
+            return
         with status_line("searching"):  # this also loads the encoder
             hits = retriever.search(question, top, **options)
         held, analyzer = len(retriever.index), analyzer_for(retriever.index)
-    rows = _rows(hits, question, analyzer)
+    rows = rows_of(hits, question, analyzer)
     if as_json:
         cost = dataclasses.asdict(hits.cost)
         print_json({"index": place, "query": question, "hits": rows, "cost": cost})
     elif rows:
-        _print_rows(rows, question, analyzer)
-        _print_cost(hits.cost)
+        print_rows(rows, question, analyzer)
+        print_cost(hits.cost)
     else:
         print("no page matches" if held else "no pages: the index is empty")
 
@@ -176,7 +185,7 @@ def _index_first(arguments: list[str]) -> list[str]:
     return [arguments[-1], *arguments[:-1]]
 
 
-def _rows(hits: Hits, question: str, analyzer: Analyzer) -> list[dict[str, Any]]:
+def rows_of(hits: Hits, question: str, analyzer: Analyzer) -> list[dict[str, Any]]:
     """The hits as JSON shows them."""
     return [
         {
@@ -194,7 +203,7 @@ def _rows(hits: Hits, question: str, analyzer: Analyzer) -> list[dict[str, Any]]
     ]
 
 
-def _print_rows(rows: Sequence[dict[str, Any]], question: str, analyzer: Analyzer) -> None:
+def print_rows(rows: Sequence[dict[str, Any]], question: str, analyzer: Analyzer) -> None:
     from glie.documents.original import why_no_text
     from glie.lexical.snippet import matches
 
@@ -220,7 +229,7 @@ def _print_rows(rows: Sequence[dict[str, Any]], question: str, analyzer: Analyze
     output.print(table)
 
 
-def _print_cost(cost: Cost) -> None:
+def print_cost(cost: Cost) -> None:
     scanned = count(cost.pages_scanned, "page")
     if cost.pages_estimated:
         scanned += f" of {cost.pages_estimated:,} estimated"
