@@ -7,6 +7,7 @@ import contextlib
 import http.client
 import logging
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from glie.server.connections import Seldom, limited
+from glie.server.connections import Seldom, fitting, limited
 from glie.server.limits import Limits
 
 HEAD = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n"
@@ -131,6 +132,24 @@ def test_idle_connections_make_room_and_busy_ones_do_not() -> None:
         assert asked(address) == (200, b"0")
         for one in (*idle, *busy):
             one.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limit")
+def test_connections_leave_files_to_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    import resource
+
+    raised: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: raised.append(limits))
+    for files, connections, now in (
+        ((10_000, 10_000), 200, []),
+        ((256, 10_000), 200, [(392, 10_000)]),
+        ((256, 256), 64, [(256, 256)]),
+        ((50, 50), 1, [(50, 50)]),
+    ):
+        raised.clear()
+        monkeypatch.setattr(resource, "getrlimit", lambda _, files=files: files)
+        assert fitting(Limits()).connections == connections
+        assert raised == now
 
 
 def test_the_log_says_the_same_seldom(

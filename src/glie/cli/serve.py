@@ -77,7 +77,7 @@ def serve(
     except ImportError:
         raise MissingExtraError("the web application", "serve") from None
     from glie.server.app import LOOPBACK, create_app
-    from glie.server.connections import limited, log_seldom
+    from glie.server.connections import BACKLOG, fitting, limited, log_seldom
     from glie.server.guard import check_exposure, is_loopback
     from glie.server.limits import Limits
 
@@ -110,7 +110,8 @@ def serve(
         server_header=False,
         timeout_graceful_shutdown=5,
         ws="none",
-        http=limited(limits),
+        http=limited(fitting(limits)),
+        backlog=BACKLOG,
     )
     log_seldom()
     with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C ends it

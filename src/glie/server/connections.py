@@ -9,6 +9,7 @@ that has waited longest for a request; if all of them have one, it is answered w
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import time
 from collections.abc import Callable
@@ -19,6 +20,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from glie.server.limits import Limits
 
+BACKLOG = 64  # connections that are accepted at once, before any of them is looked at
+OTHER_FILES = 2 * BACKLOG + 64  # that may be open beside connections: these, and those of the index
 BODY_PART = 64 << 10  # bytes of a body that have the time of one limit
 SECONDS_BETWEEN_LINES = 10.0  # of a log that say the same
 
@@ -29,6 +32,22 @@ REFUSED = (
 )
 
 log = logging.getLogger("uvicorn.error")
+
+
+def fitting(limits: Limits) -> Limits:
+    """Limits with no more connections than this process may have open files. The system's limit is
+    raised if it can be."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return limits
+    kind, wanted = resource.RLIMIT_NOFILE, limits.connections + OTHER_FILES
+    files, most = resource.getrlimit(kind)
+    if files < wanted:
+        files = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+        resource.setrlimit(kind, (files, most))
+    room = max(files - OTHER_FILES, 1)
+    return dataclasses.replace(limits, connections=min(limits.connections, room))
 
 
 def limited(chosen: Limits) -> type[H11Protocol]:
