@@ -11,8 +11,9 @@ import pytest
 import rich.console
 
 from glie.cli import terminal
-from glie.cli.terminal import Pace, progress_bar, status_line
+from glie.cli.terminal import Pace, fit_bar, progress_bar, status_line
 from glie.progress import Progress
+from glie.training.fitter import FitProgress
 from glie.workload import IngestProgress
 
 
@@ -91,3 +92,26 @@ def test_the_time_left_in_lines(
     with progress_bar() as show:
         show(ingest_step(stage="encoding", document="b.pdf", seconds_left=65.0))
     assert capsys.readouterr().err == "120 of 1,266 pages, 1:05 left, encoding b.pdf\n"
+
+
+def test_a_fit_says_what_its_figures_are(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = io.StringIO()
+    screen = rich.console.Console(file=shown, force_terminal=True, width=160, markup=False)
+    now = FitProgress(
+        *("steps", 12, 300), epoch=1, losses={"rank": 0.5}, measurements=1,
+        free={4: 0.698}, single_stage={4: 0.69}, cascade={4: 0.701},
+    )  # fmt: skip
+    with fit_bar() as show:
+        show(now)
+    said = "12 of 300 steps, epoch 1, loss 0.500; held out, nDCG@5: k=4 0.698 k-means, 0.690 one"
+    assert capsys.readouterr().err.startswith(said)
+    monkeypatch.setattr(terminal, "errors", screen)
+    with fit_bar() as show:
+        time.sleep(0.3)
+        show(now)
+    assert "preparing" in shown.getvalue()
+    assert "12 of 300 steps" in shown.getvalue()
+    assert "None" not in shown.getvalue()
+    assert " > " not in shown.getvalue()

@@ -97,15 +97,18 @@ def fit_bar() -> Iterator[Callable[[FitProgress], None]]:
     otherwise a line for each measurement."""
     measured = 0
     with _bar(*STEP_COLUMNS) as bar:
-        task = bar.add_task("", total=None, said="preparing")
+        task = bar.add_task("preparing", total=None, said="")
 
         def show(now: FitProgress) -> None:
             nonlocal measured
             said = f"loss {sum(now.losses.values()):.3f}; held out, nDCG@5:"
             for k, free in now.free.items():
                 single, cascade = now.single_stage[k], now.cascade[k]
-                said += f" k={k} {free:.3f} > {single:.3f} > {cascade:.3f}"
-            bar.update(task, total=now.total, completed=now.done, said=said)
+                said += (
+                    f" k={k} {free:.3f} k-means, {single:.3f} one stage, {cascade:.3f} two stages;"
+                )
+            said = said.rstrip(";")
+            bar.update(task, description=str(now), total=now.total, completed=now.done, said=said)
             if bar.disable and now.measurements > measured:
                 measured = now.measurements
                 losses = ", ".join(f"{name} {loss:.4f}" for name, loss in now.losses.items())
@@ -120,11 +123,11 @@ def tune_bar() -> Iterator[Callable[[TuneProgress], None]]:
     seconds."""
     due = Due()
     with _bar(*STEP_COLUMNS) as bar:
-        task = bar.add_task("", total=None, said="preparing")
+        task = bar.add_task("preparing", total=None, said="")
 
         def show(now: TuneProgress) -> None:
             said = f"loss {now.loss:.4f}"
-            bar.update(task, total=now.total, completed=now.done, said=said)
+            bar.update(task, description=str(now), total=now.total, completed=now.done, said=said)
             if bar.disable and (due.now() or now.done == now.total):
                 errors.print(f"{now}, {said}", soft_wrap=True)
 
@@ -155,7 +158,7 @@ def status_line(what: str) -> Iterator[OnProgress]:
 
 
 STEP_COLUMNS = (
-    rich.progress.TextColumn("step {task.completed} of {task.total}"),
+    rich.progress.TextColumn("{task.description}", markup=False),
     rich.progress.BarColumn(bar_width=20),
     rich.progress.TimeRemainingColumn(),
     rich.progress.TextColumn("{task.fields[said]}", style="dim", markup=False),
