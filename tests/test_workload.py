@@ -34,11 +34,11 @@ def run(
         work.count(f"{number}", count)
     waiting = 0
     for number, (pages, scans) in enumerate(documents):
-        work.begin()
+        work.begin(f"{number}")
         for page in range(pages):
             clock[0] += seconds["ocr" if page < scans else "text"]
             work.read_page(page < scans)
-        work.finish(f"{number}", pages)
+        work.finish(pages)
         waiting += pages
         while waiting >= 64 or (waiting and number == len(documents) - 1):
             some = min(waiting, 16)
@@ -76,22 +76,25 @@ def test_stages_and_what_was_counted_wrong(clock: list[float]) -> None:
     work.count("a", PageCount(5, 0))
     assert str(shown[-1]) == "1 of 2 documents"
     work.count("b", PageCount(2, 2))
-    work.begin()
+    work.begin("a")
     work.read_page(False)
-    work.finish("a", 1)  # the other four are blank
-    work.begin()
+    work.finish(1)  # the other four are blank
+    work.begin("b")
     work.read_page(True)
     work.read_page(True)
-    work.finish("b", 2)
+    work.finish(2)
+    work.begin_encoding()
     work.encode(2)
     work.encode(1)
     assert [step.stage for step in shown] == [
-        *(COUNTING, COUNTING, READING, READING, SCANNING, SCANNING, READING, ENCODING, STORING)
+        *(COUNTING, COUNTING, READING, READING, READING),
+        *(SCANNING, SCANNING, SCANNING, READING, ENCODING, ENCODING, STORING),
     ]
     assert [str(step) for step in shown[2:]] == [
-        *("0 of 7 pages", "0 of 3 pages", "0 of 3 pages", "0 of 3 pages", "0 of 3 pages"),
+        *("0 of 7 pages", "0 of 7 pages", *["0 of 3 pages"] * 6),
         *("2 of 3 pages", "3 of 3 pages"),
     ]
+    assert [step.document for step in shown[2:6]] == ["a", "a", "a", "b"]
     assert shown[-1].seconds_left == 0
 
 

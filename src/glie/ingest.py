@@ -191,7 +191,7 @@ def store_documents(
     work, read = Workload(len(found), progress), 0
     same = _count(found, known, settings, work) if work.wanted else set[str]()
     for read, document in enumerate(found, start=1):
-        work.begin()
+        work.begin(document.name)
         ready = None
         if document.name in same:
             report.documents_unchanged += 1
@@ -200,7 +200,7 @@ def store_documents(
         if ready is not None:
             names.append(document.name)
             waiting.append(ready)
-        work.finish(document.name, len(ready.pages) if ready else 0)
+        work.finish(len(ready.pages) if ready else 0)
         enough = sum(len(r.pages) for r in waiting) >= _pages_per_commit(index)
         if read == len(found) or enough:
             _store(index, encoder, waiting, report, reading, work)
@@ -354,6 +354,7 @@ def _store(
             work.encode(len(part))
 
     if pages or replaced:
+        work.begin_encoding()
         index.add(batches(), replacing=replaced)
         report.pages_added += stored
         work.store()

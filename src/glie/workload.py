@@ -92,11 +92,13 @@ class Workload:
         self._counts.append(count)
         self._show(COUNTING, document, len(self._counts))
 
-    def begin(self) -> None:
-        """A document is being read."""
+    def begin(self, document: str) -> None:
+        """A document is going to be read."""
+        self._document = document
         self._current = self._counts[self._read] if self._counts else PageCount(0, 0)
         self._held = 0
         self._at = time.perf_counter()
+        self._show(SCANNING if self._current.scans else READING, document, self._read)
 
     def read_page(self, by_ocr: bool) -> None:
         """A page of it is read, or has been looked at by OCR."""
@@ -106,12 +108,17 @@ class Workload:
         self._held += 1
         self._show(SCANNING if by_ocr else READING, self._document, self._read)
 
-    def finish(self, document: str, pages: int) -> None:
+    def finish(self, pages: int) -> None:
         """It is read: so many pages of it wait to be encoded."""
-        self._document, self._read = document, self._read + 1
+        self._read += 1
         self._waiting += pages
         self._current, self._held = None, 0
-        self._show(READING, document, self._read)
+        self._show(READING, self._document, self._read)
+
+    def begin_encoding(self) -> None:
+        """What waits is going to be encoded."""
+        self._at = time.perf_counter()
+        self._show(ENCODING, self._document, self._read)
 
     def encode(self, pages: int) -> None:
         """So many pages are encoded."""
