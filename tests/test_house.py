@@ -28,7 +28,8 @@ ROOMS: dict[str, str] = {
     "documents": "errors",
     "lexical": "errors wording storage kernels",
     "geometry": "errors progress pages",
-    "codec": "errors renamed progress storage kernels pages identity",
+    "probes": "pages",
+    "codec": "errors renamed progress storage kernels pages identity probes",
     "candidates": "errors kernels codec",
     "search": "errors kernels filters pages lexical codec candidates",
     "index": (
@@ -38,9 +39,10 @@ ROOMS: dict[str, str] = {
     "engines": (
         "errors progress storage kernels filters pages identity codec candidates search index"
     ),
-    "planning": "errors renamed progress kernels pages identity codec index",
+    "planning": "errors renamed progress kernels pages identity probes codec index",
     "encoders": "errors kernels pages documents",
-    "ingest": "errors renamed progress pages identity documents codec index encoders",
+    "workload": "renamed progress documents",
+    "ingest": "errors progress pages identity documents codec index encoders workload",
     "retriever": "errors filters identity documents lexical search index encoders",
     "training": "errors renamed progress kernels pages measures identity codec index",
     "glie": "errors pages geometry codec search index engines planning training",
@@ -66,6 +68,7 @@ ROOMS: dict[str, str] = {
         "encoders ingest retriever training glie evaluation integrations indexing distributed "
         "server"
     ),
+    "__main__": "cli",
 }
 
 

@@ -42,7 +42,7 @@ class CodecChoice:
         """Refuse contradictions and wrong values before anything is created."""
         if self.bytes_per_page is not None and self._details:
             raise InputError(
-                "a budget (bytes a page) decides k, dtype and codec: give the budget or these, "
+                "bytes_per_page: a budget decides k, dtype and codec; give the budget or these, "
                 "not both"
             )
         if self.codec is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from glie.codec.anchors import check_length
@@ -17,6 +17,7 @@ from glie.documents import (
     scanned_text,
     small_picture,
 )
+from glie.documents.counting import PageCount, PageCounter
 from glie.documents.known import (
     KnownDocument,
     gone_documents,
@@ -36,7 +37,9 @@ from glie.index.adding import FIRST_PAGES, Batch
 from glie.index.index import Index
 from glie.pages import Pages
 from glie.progress import OnProgress, Progress, ignore
-from glie.renamed import renamed
+from glie.workload import IngestProgress, OnIngestProgress, Workload
+
+__all__ = ["IngestProgress", "OnIngestProgress", "Report", "ingest", "read_words"]
 
 PAGES_PER_COMMIT = 64  # an interruption loses about this many pages, or one document
 PAGES_PER_ENCODE = 16  # small enough that progress moves
@@ -79,44 +82,6 @@ class _Ready:
     missing: int  # pages that could not be read
     pages: list[DocumentPage]
     replaces: list[str]  # page ids
-
-
-@dataclasses.dataclass(frozen=True)
-class IngestProgress(Progress):
-    """Pages stored. Their total is an estimate until every document is read."""
-
-    _: dataclasses.KW_ONLY
-    document: str  # the last one read
-    documents_read: int
-    documents: int
-
-    pages_done = renamed("pages_done", "done")
-    pages = renamed("pages", "total")
-
-    @classmethod
-    def of(
-        cls, document: str, documents_read: int, documents: int, pages_done: int, pages_read: int
-    ) -> IngestProgress:
-        """Estimate the total from the pages of the documents read so far."""
-        total = round(pages_read * documents / max(documents_read, 1))
-        return cls(
-            "pages",
-            pages_done,
-            total,
-            document=document,
-            documents_read=documents_read,
-            documents=documents,
-        )
-
-    @property
-    def estimated(self) -> bool:
-        return self.documents_read < self.documents
-
-    def __str__(self) -> str:
-        return f"{self.done:,} of {'about ' if self.estimated else ''}{self.total:,} pages"
-
-
-OnIngestProgress = Callable[[IngestProgress], None]
 
 
 # Whose words are indexed beside a page: the text of its file, or of OCR where that has none; that
@@ -223,22 +188,54 @@ def store_documents(
     settings = _Settings(index, kind, ocr, reading.keep_images)
     waiting: list[_Ready] = []
     names: list[str] = []
-    read = pages_read = 0
+    work, read = Workload(len(found), progress), 0
+    same = _count(found, known, settings, work) if work.wanted else set[str]()
     for read, document in enumerate(found, start=1):
-        ready = _read(document, known.get(document.name), report, settings)
+        work.begin(document.name)
+        ready = None
+        if document.name in same:
+            report.documents_unchanged += 1
+        else:
+            ready = _read(document, known.get(document.name), report, settings, work)
         if ready is not None:
             names.append(document.name)
             waiting.append(ready)
-            pages_read += len(ready.pages)
-        step = IngestProgress.of(document.name, read, len(found), report.pages_added, pages_read)
-        progress(step)
+        work.finish(len(ready.pages) if ready else 0)
         enough = sum(len(r.pages) for r in waiting) >= _pages_per_commit(index)
         if read == len(found) or enough:
-            _store(index, encoder, waiting, report, reading, step, progress)
+            _store(index, encoder, waiting, report, reading, work)
             waiting = []
             if once:
                 break
     return Stored(report, names, read)
+
+
+def _count(
+    found: Sequence[FoundDocument],
+    known: Mapping[str, KnownDocument],
+    settings: _Settings,
+    work: Workload,
+) -> set[str]:
+    """Count the pages that will be read, and those that OCR will read. Returns the names of the
+    documents that are unchanged, which will not."""
+    same = set[str]()
+    with PageCounter() as counter:
+        for document in found:
+            before = known.get(document.name)
+            if before is not None and not before.missing and _same(document, before, settings):
+                same.add(document.name)
+                work.count(document.name, PageCount(0, 0))
+                continue
+            pages, scans = counter.count(document)
+            work.count(document.name, PageCount(pages, scans if settings.ocr else 0))
+    return same
+
+
+def _same(document: FoundDocument, known: KnownDocument, settings: _Settings) -> bool:
+    """Whether the index holds a document as it is."""
+    path = str(document.path)
+    facts = {"path": path, "digest": known.digest}
+    return known.path == path and unchanged(facts) and not settings.wants_images(known)
 
 
 def _pages_per_commit(index: Index) -> int:
@@ -262,7 +259,11 @@ def found_documents(paths: Sequence[str | os.PathLike[str]]) -> list[FoundDocume
 
 
 def _read(
-    document: FoundDocument, known: KnownDocument | None, report: Report, settings: _Settings
+    document: FoundDocument,
+    known: KnownDocument | None,
+    report: Report,
+    settings: _Settings,
+    work: Workload,
 ) -> _Ready | None:
     """Read the pages that the encoder accepts: those with text, or all if it encodes pictures.
     None if the document is unchanged or cannot be read."""
@@ -282,7 +283,7 @@ def _read(
         if known is not None and same and not known.missing:
             report.documents_unchanged += 1
             return None
-        pages, problems = read_document(document, ocr=settings.ocr)
+        pages, problems = read_document(document, ocr=settings.ocr, each=work.read_page)
     except OSError as error:
         report.problems.append(f"{document.name}: cannot be read: {error.strerror or error}")
         return None
@@ -298,6 +299,8 @@ def _read(
         usable = [page for page in pages if page.origin in ("text", "ocr")]
         unread = [page.id for page in pages if page.origin == "none"]
     report.pages_without_text.extend(unread)
+    if not usable and not unread and not problems:
+        report.problems.append(f"{document.name}: no text on any of its pages, even by OCR")
     if known is not None and same and {page.id for page in usable} <= set(known.ids):
         report.documents_unchanged += 1  # nothing more could be read than before
         return None
@@ -316,8 +319,7 @@ def _store(
     documents: Sequence[_Ready],
     report: Report,
     reading: Reading,
-    step: IngestProgress,
-    progress: OnIngestProgress,
+    work: Workload,
 ) -> None:
     """Encode and add documents in one commit."""
     pages = [(page, document) for document in documents for page in document.pages]
@@ -349,11 +351,13 @@ def _store(
                 [_picture(page, report) for page, *_ in kept] if reading.keep_images else None,
                 [_text(page, reading.text, report) for page, *_ in kept],
             )
-            progress(dataclasses.replace(step, done=step.done + at + len(part)))
+            work.encode(len(part))
 
     if pages or replaced:
+        work.begin_encoding()
         index.add(batches(), replacing=replaced)
         report.pages_added += stored
+        work.store()
 
 
 def _given(page: DocumentPage, kind: Literal["text", "image"], report: Report) -> Any:

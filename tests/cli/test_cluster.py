@@ -32,7 +32,7 @@ def test_mistakes(verb: tuple[str, str], arguments: list[str], said: str, run: R
 def test_options_of_a_cluster_need_one(run: Run, option: str) -> None:
     done = run("index", "reports", "--to", "x", option, "2")
     said = f"glie: {option}: an option of `glie cluster index`, not of `glie index`\n"
-    assert (done.code, done.err) == (1, said)
+    assert (done.code, done.err) == (2, said)
 
 
 def test_the_old_spelling() -> None:

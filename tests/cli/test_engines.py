@@ -44,7 +44,7 @@ def test_export_and_search(engine: str, run: Run, reports: Path) -> None:
     assert [hit["page"] for hit in some] != [1]
     assert [hit["page"] for hit in run(*asked, *both, "--json", QUESTION).json["hits"]] == [1]
     done = run(*asked, "--mode", "hybrid", QUESTION)
-    assert (done.code, "an engine holds no words" in done.err) == (1, True)
+    assert (done.code, "an engine holds no words" in done.err) == (2, True)
     done = run(*asked, "--document", "c.pdf", QUESTION)
     assert (done.code, done.out) == (0, "no page matches\n")
     shown = run(*asked, QUESTION, "--top", 1, "--exact").out

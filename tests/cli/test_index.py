@@ -91,8 +91,8 @@ def test_whose_words_are_indexed(run: Run, documents: Path) -> None:
     assert run("info", "none.glie", "--json").json["pages_with_text"] == 1
     done = run("index", "reports", "--to", "new.glie", "--text", "some")
     assert (done.code, done.err) == (
-        1,
-        "glie: text: expected auto, layer, ocr, none, found 'some'\n",
+        2,
+        "glie: --text: expected auto, layer, ocr, none, found 'some'\n",
     )
     assert not Path("new.glie").exists()
 
@@ -109,7 +109,7 @@ def test_the_language_of_words(run: Run, documents: Path) -> None:
     done = run(*asked, "--language", "fr")
     assert (done.code, "its words are in german, not in fr" in done.err) == (1, True)
     done = run("index", "de", "--to", "new.glie", "--language", "klingon")
-    assert (done.code, "language: found 'klingon'" in done.err) == (1, True)
+    assert (done.code, "--language: found 'klingon'" in done.err) == (2, True)
     assert len(done.err.splitlines()) == 1
     assert not Path("new.glie").exists()
     assert run("index", "de", "--to", "none.glie", "--language", "none").code == 0
@@ -185,3 +185,18 @@ def test_the_hint_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ocr_hint(report) == (
         '1 page without text left out: a.pdf#1; pip install "glie[ocr]" to read them'
     )
+
+
+def test_no_index_is_made_of_nothing(run: Run, documents: Path) -> None:
+    Path("bad").mkdir()
+    Path("bad/letter.pdf").write_text("Dear Sir or Madam")
+    Path("bad/blank.md").write_text(" ")
+    done = run("index", "bad", "--to", "x.glie")
+    assert done.code == 1
+    assert "nothing to index: no index was made" in done.out
+    assert "letter.pdf: not a PDF" in done.err
+    assert not Path("x.glie").exists()
+    run("index", "reports", "--to", "x.glie")
+    run("delete", "x.glie", "a.pdf", "b.pdf")
+    assert run("index", "bad", "--to", "x.glie").code == 3  # this one was there before
+    assert Path("x.glie").exists()

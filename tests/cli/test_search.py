@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -47,8 +48,8 @@ def test_filters(run: Run, documents: Path) -> None:
     none = run("search", "x.glie", "vacation days", "--where", "year exists")
     assert (none.code, none.out) == (0, "no page matches\n")
     wrong = run("search", "x.glie", "vacation days", "--where", "page >=")
-    assert wrong.code == 1
-    assert "where: character 8: expected a value, found the end, in 'page >=⟨here⟩'" in wrong.err
+    assert wrong.code == 2
+    assert "--where: character 8: expected a value, found the end, in 'page >=⟨here⟩'" in wrong.err
     assert len(wrong.err.strip().splitlines()) == 1
 
 
@@ -213,3 +214,65 @@ def test_one_way_to_ask(run: Run, asked: tuple[str, ...]) -> None:
     assert ("give one of them" if asked else "Missing argument 'QUESTION'") in done.err
     done = run("search", "--like", "a.pdf#1")
     assert (done.code, "Missing argument 'INDEX QUESTION'" in done.err) == (2, True)
+
+
+def test_the_index_behind_the_question(run: Run, documents: Path) -> None:
+    run("index", "reports", "--to", "x.glie")
+    done = run("search", "vacation days", "x.glie", "--json")
+    assert done.json["hits"][0]["id"] == "b.pdf#1"
+    assert done.json["query"] == "vacation days"
+    assert done.err == "x.glie is the index: it goes before the question\n"
+    assert "vacation days: does not exist" in run("search", "vacation days", "y.glie").err
+
+
+def typed(run: Run, monkeypatch: pytest.MonkeyPatch, *lines: str) -> Done:
+    """What the prompt says to these lines."""
+    left = iter(lines)
+
+    def line(_: str) -> str:
+        try:
+            return next(left)
+        except StopIteration:
+            raise EOFError from None
+
+    monkeypatch.setattr("builtins.input", line)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    return run("search", "x.glie")
+
+
+def test_a_prompt(run: Run, documents: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("index", "reports", "--to", "x.glie")
+    monkeypatch.setenv("HOME", str(documents))
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    done = typed(
+        run,
+        monkeypatch,
+        *("vacation days", ":open 1", ":why 1", ":where page = 2", "vacation days", ":where"),
+        *(":document b.pdf", "capital", ":open 1", ":document", ":top 1", "capital", ":help", ""),
+    )
+    assert done.code == 0
+    assert opened[0] == (documents / "reports" / "b.pdf").as_uri() + "#page=1"
+    assert opened[1] == opened[0]  # the only document that was allowed
+    assert "b.pdf#1: score " in done.out
+    assert "Holiday allowance is 25 days for full-time staff" in done.out
+    assert ":why 2        how its score" in done.out
+    answers = re.findall(r"^ *(\d+) +[\d.]+ +(\S+#\d)", done.out, re.MULTILINE)
+    assert answers[0] == ("1", "b.pdf#1")
+    assert ("1", "a.pdf#2") in answers
+    assert answers[-1] == ("1", "a.pdf#1")
+
+
+def test_mistakes_at_the_prompt(run: Run, documents: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("index", "reports", "--to", "x.glie")
+    monkeypatch.setenv("HOME", str(documents))
+    lines = (":open 1", ":why x", ":top 0", ":where page >", ":other", ":quit", "not asked")
+    done = typed(run, monkeypatch, *lines)
+    assert done.code == 0
+    said = done.err.splitlines()
+    assert said[0] == "1: there are 0 answers; ask first"
+    assert said[1] == "expected a number from 1 on, found 'x'"
+    assert said[3].startswith("where: ")
+    assert said[4] == ":other: not known here; :help lists what is"
+    assert len(said) == 5
+    assert (documents / ".glie_history").stat().st_mode & 0o077 == 0

@@ -357,3 +357,22 @@ except glie.GlieError as error:
         [sys.executable, "-c", code], env=away, capture_output=True, text=True, check=True
     )
     assert "Ray at 127.0.0.1:9: cannot be reached" in done.stdout
+
+
+def test_a_ray_that_does_not_start(
+    tmp_path: Path, reports: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that times out raises a plain Exception."""
+
+    def init(**options: Any) -> None:
+        raise Exception("The current node timed out during startup.\nMore lines")
+
+    ended: list[bool] = []
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    monkeypatch.setattr("ray.init", init)
+    monkeypatch.setattr("ray.shutdown", lambda: ended.append(True))
+    index = make_index(tmp_path / "x.glie")
+    with pytest.raises(glie.GlieError, match=r"does not start .*timed out.*`glie index` works"):
+        ingest_on_ray(index, Words(), [reports], shards=tmp_path / "shards")
+    assert ended == [True]

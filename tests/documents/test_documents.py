@@ -157,7 +157,7 @@ def bad_files(folder: Path) -> dict[str, str]:
     (folder / "latin.txt").write_bytes("naïve café".encode("latin-1"))
     return {
         "cut.pdf": "cut.pdf: damaged",
-        "noise.pdf": "noise.pdf: damaged",
+        "noise.pdf": "noise.pdf: not a PDF",
         "empty.pdf": "empty.pdf: the file is empty",
         "locked.pdf": "locked.pdf: encrypted; save a copy without a password",
         "noise.png": "noise.png: damaged, or not an image",

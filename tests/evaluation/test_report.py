@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from glie.evaluation import Encoded
 from glie.evaluation.experiment import run
 from glie.evaluation.methods import SHIPPED
-from glie.evaluation.report import write_report
+from glie.evaluation.report import STYLE, write_report
 from glie.evaluation.results import Results
 from glie.evaluation.store import Result, Store
 from tests.evaluation.topics import (
@@ -57,3 +58,10 @@ def test_a_report_of_bytes(
         (1, 300),
         (3, 1000),
     }
+
+
+def test_the_page_is_dark_where_the_system_is() -> None:
+    """Colours are named once for each scheme, and only there."""
+    schemes, rest = STYLE.split("body {", 1)
+    assert "prefers-color-scheme: dark" in schemes
+    assert set(re.findall(r"#[0-9a-f]{3,6}\b", rest)) == {"#fff"}  # behind plots

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -109,3 +111,24 @@ def test_a_disk_that_fails_leaves_the_last_state(
     index.add(glie.Pages([unit(np.ones((1, 16)))], ids=["new"]))
     assert glie.Index.open(index.path).ids == [*ids, "new"]
     assert len(list((index.path / "segments").iterdir())) == index.info().segments
+
+
+def test_a_killed_shrink_is_made_again(index: glie.Index, tmp_path: Path) -> None:
+    """What it leaves is beside the place it was made for, and goes with the next try."""
+    code = f"""
+import os
+import glie
+index = glie.Index.open({str(index.path)!r})
+index.shrunk({str(tmp_path / "small.glie")!r}, bytes_per_page=60, progress=lambda now: os._exit(9))
+"""
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 9
+    assert (tmp_path / "small.glie.making").exists()
+    small = index.shrunk(tmp_path / "small.glie", bytes_per_page=60)
+    assert small.ids == index.ids
+    assert small.path == tmp_path / "small.glie"
+    assert not (tmp_path / "small.glie.making").exists()
+    with (
+        glie.Index.create(tmp_path / "other.glie.making").writing(),
+        pytest.raises(glie.LockedError, match="is writing"),
+    ):
+        index.shrunk(tmp_path / "other.glie", bytes_per_page=60)

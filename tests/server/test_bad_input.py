@@ -229,7 +229,7 @@ def refused_files(tmp_path: Path) -> dict[str, tuple[str, bytes, str]]:
         "white space": ("a.md", b" \n\x0c\xc2\xa0", "a.md: the file holds only white space"),
         "locked": ("locked.pdf", locked, "locked.pdf: encrypted; save a copy without a password"),
         "PDF as picture": ("a.png", pdf, "a.png: damaged, or not an image"),
-        "picture as PDF": ("a.pdf", png, "a.pdf: damaged"),
+        "picture as PDF": ("a.pdf", png, "a.pdf: not a PDF"),
         "PDF as text": ("a.txt", pdf, "a.txt: not UTF-8 text"),
         "cut": ("a.pdf", pdf[:200], "a.pdf: damaged"),
         "program": ("a.exe", b"MZ", f"a.exe: {kind}"),

@@ -20,7 +20,7 @@ def test_where_it_may_not_listen(
     monkeypatch.delenv("GLIE_TOKEN", raising=False)
     for host in ("0.0.0.0", "::", "example.com"):
         done = run("serve", index_path, "--host", host)
-        assert done.code == 1
+        assert done.code == 2
         assert done.err.startswith(f"glie: --host {host}: others could reach it")
         assert done.err.count("\n") == 1
     monkeypatch.setenv("GLIE_TOKEN", "short")

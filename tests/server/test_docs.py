@@ -31,5 +31,7 @@ def test_the_limits_are_those_of_the_code() -> None:
         f"`--max-query` {limits.query_characters} characters, `--max-searches` {limits.searches}",
         f"({limits.waiting} more wait; then 503), {limits.top} answers",
         f"{limits.query_vectors:,} vectors a question, {limits.body_bytes >> 20} MB",
+        f"`--max-connections` {limits.connections}: a further one",
+        f"{limits.seconds} seconds for the head of a request",
     ):
         assert said in TEXT

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import NoReturn
 
@@ -22,9 +24,9 @@ def main() -> None:
         from glie.cli.app import app_for, current_spelling
 
         arguments = current_spelling(sys.argv[1:])
-        sys.exit(app_for(arguments)(arguments, standalone_mode=False))
+        sys.exit(app_for(arguments)(arguments, "glie", standalone_mode=False))
     except GlieError as error:
-        fail(str(error), 1)
+        fail(*said_of_options(str(error), sys.argv[1:]))
     except KeyboardInterrupt:
         fail("interrupted", 130)
     except BrokenPipeError:  # the reader of our output is gone
@@ -40,6 +42,20 @@ def main() -> None:
         if not error.format_message():  # no arguments: the help was shown
             sys.exit(0)
         fail(f"{error.format_message()} (see --help)", getattr(error, "exit_code", 2))
+
+
+MISTYPED = 2  # the exit code for an option, as typer has it; 1 for all else
+OPTION = re.compile(r"(?:codec setting )?([a-z][a-z_]*)(?=: | ')")
+
+
+def said_of_options(message: str, typed: Sequence[str]) -> tuple[str, int]:
+    """A message and its exit code. The library names its arguments; one that was typed as an option
+    is named as it was typed."""
+    found = OPTION.match(message)
+    option = f"--{found[1].replace('_', '-')}" if found else ""
+    if found and any(word.partition("=")[0] == option for word in typed):
+        message = option + message[found.end() :]
+    return message, MISTYPED if message.startswith("--") else 1
 
 
 def fail(message: str, code: int) -> NoReturn:

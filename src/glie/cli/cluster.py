@@ -98,6 +98,7 @@ def index(
         raise InputError("--text, --language: an engine holds no words; leave them out")
     place = shards or Path(f"{to or collection}.shards")
     target: glie.Index | Collection
+    fresh = to is not None and not to.exists()
     if to is not None:
         with status_line("loading the encoder"):
             target, reader = open_or_create(to, documents, encoder, choice, language=language)
@@ -125,6 +126,7 @@ def index(
                 progress=show,
             ),
             as_json,
+            fresh=fresh,
         )
     finally:
         if not isinstance(target, glie.Index):

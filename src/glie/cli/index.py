@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +12,7 @@ import typer
 
 import glie
 from glie.cli import fail
-from glie.cli.shared import IndexPath, Json, MadeWith
+from glie.cli.shared import RARE, IndexPath, Json, MadeWith
 from glie.cli.show_index import above_budget, size
 from glie.cli.terminal import errors, print_json, progress_bar, status_line
 from glie.wording import count, listing
@@ -45,25 +46,34 @@ EncoderName = Annotated[
     typer.Option(
         metavar="NAME",
         help="english, multilingual, minilm, minilm-384, or a late-interaction model in a FOLDER "
-        "or on the Hugging Face Hub: ColBERT for text, ColPali or ColQwen2 for page images. A "
-        "FOLDER may also hold any text model of transformers or ONNX. NAME@MATRIX.safetensors "
-        "reduces its vectors by a fitted matrix.",
+        "or on the Hugging Face Hub: ColBERT for text, ColPali or ColQwen2 for page images. "
+        "docs/encoders.md lists more.",
         show_default="english",
     ),
 ]
 KeepImages = Annotated[
-    bool, typer.Option("--keep-images", help="Keep a small picture of every page in the index.")
+    bool,
+    typer.Option(
+        "--keep-images",
+        help="Keep a small picture of every page in the index.",
+        rich_help_panel=RARE,
+    ),
 ]
 Ocr = Annotated[
-    bool, typer.Option(help="Read pages without text by OCR if glie\\[ocr] is installed.")
+    bool,
+    typer.Option(
+        help="Read pages without text by OCR if glie\\[ocr] is installed.",
+        rich_help_panel=RARE,
+    ),
 ]
 TextOf = Annotated[
     str,
     typer.Option(
         "--text",
-        metavar="auto|layer|ocr|none",
+        metavar="WHOSE",
         help="Whose words are indexed beside the vectors: those of the file and, where it has "
         "none, of OCR (auto); of the file alone (layer); of OCR alone (ocr); none.",
+        rich_help_panel=RARE,
     ),
 ]
 Language = Annotated[
@@ -72,6 +82,7 @@ Language = Annotated[
         metavar="LANGUAGE",
         help="Of these words, to find other forms of them: en, de, fr, ... or none.",
         show_default="en with an English encoder, else none",
+        rich_help_panel=RARE,
     ),
 ]
 K = Annotated[
@@ -120,7 +131,8 @@ def index(
 ) -> None:
     """Index documents. Run it again to add what is new or has changed.
 
-    Files that cannot be read are listed at the end; the rest is indexed and the exit code is 3.
+    Files that cannot be read are listed at the end; the rest is indexed and the exit code is 3. If
+    none can be read, no index is made.
 
     glie index reports/ --to reports.glie
     """
@@ -129,6 +141,7 @@ def index(
 
     choice = CodecChoice(bytes_per_page, k, dtype, codec)
     Reading(text=text)  # refused before a folder is created
+    fresh = not to.exists()
     with status_line("loading the encoder"):
         target, reader = open_or_create(to, documents, encoder, choice, language=language)
     run(
@@ -137,6 +150,7 @@ def index(
             target, reader, documents, keep_images=keep_images, ocr=ocr, text=text, progress=show
         ),
         as_json,
+        fresh=fresh,
     )
 
 
@@ -169,8 +183,11 @@ def run(
     target: glie.Index | Collection,
     ingest: Callable[[OnIngestProgress], Report],
     as_json: bool,
+    *,
+    fresh: bool = False,
 ) -> None:
-    """Run an ingestion with a progress bar and show its report."""
+    """Run an ingestion with a progress bar and show its report. A `fresh` index that stays empty is
+    removed."""
     began = time.perf_counter()
     try:
         with progress_bar() as show:
@@ -180,17 +197,24 @@ def run(
         fail(f"interrupted; {kept}; run it again to go on", 130)
     seconds = time.perf_counter() - began
     facts = target.info() if isinstance(target, glie.Index) else None
+    nothing = fresh and isinstance(target, glie.Index) and not len(target)
+    if nothing:
+        shutil.rmtree(target.path, ignore_errors=True)
     if as_json:
         sizes = {} if facts is None else {"bytes": facts.bytes}
         outcome = {**dataclasses.asdict(report), "seconds": seconds}
         print_json({**outcome, "pages": len(target), **sizes})
     else:
         _print_report(report, seconds)
-        if facts is None:
+        if nothing:
+            print("nothing to index: no index was made")
+        elif facts is None:
             print(f"{target.path} holds {count(len(target), 'page')}")
         else:
             _print_size(facts)
     _print_problems(report)
+    if nothing:
+        raise typer.Exit(1)
     if report.problems:
         raise typer.Exit(DONE_WITH_PROBLEMS)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +18,7 @@ import glie
 from glie.cli.shared import (
     ENGINE_NAMES,
     ENGINE_PANEL,
+    RARE,
     ApiKey,
     CollectionName,
     Json,
@@ -25,7 +27,7 @@ from glie.cli.shared import (
     connected,
 )
 from glie.cli.show_index import size
-from glie.cli.terminal import output, print_json, status_line
+from glie.cli.terminal import errors, output, print_json, status_line
 from glie.errors import InputError, MissingExtraError
 from glie.wording import count, printable
 
@@ -39,7 +41,8 @@ def search(
         list[str] | None,
         typer.Argument(
             metavar="INDEX QUESTION",
-            help="The index folder (not needed with --engine), and the question.",
+            help="The index folder (not needed with --engine), and the question; without one, a "
+            "prompt.",
         ),
     ] = None,
     image: Annotated[
@@ -64,13 +67,15 @@ def search(
         typer.Option(
             help="Pages to rerank with regenerated vectors; 0 ranks by the codes alone.",
             show_default="20 with a decoder, 200 with a codebook",
+            rich_help_panel=RARE,
         ),
     ] = None,
     document: Annotated[
         list[str] | None,
         typer.Option(
+            metavar="NAME",
             help="Only pages of this document or folder. Repeat it for several. With --engine, a "
-            "document's name."
+            "document's name.",
         ),
     ] = None,
     where: Annotated[
@@ -97,6 +102,7 @@ def search(
             "--exact/--candidates",
             help="Score every page, or only candidates.",
             show_default="candidates in a large index",
+            rich_help_panel=RARE,
         ),
     ] = None,
     engine: Annotated[
@@ -122,7 +128,8 @@ def search(
     as_json: Json = False,
 ) -> None:
     """Find the pages that answer a question. "Quotes" in it ask for an exact word or phrase, and
-    -word leaves out pages with that word.
+    -word leaves out pages with that word. Without a question, ask several at a prompt: the encoder
+    is loaded once.
 
     glie search reports.glie "capital expenditure in 2018"
 
@@ -141,14 +148,16 @@ def search(
     words = arguments or []
     if engine is None and not words:
         raise typer.BadParameter("Missing argument 'INDEX QUESTION'.")
+    words = _index_first(words) if engine is None else words
     has_index = bool(words) and (engine is None or (Path(words[0]) / "manifest.json").exists())
     place, words = (words[0], words[1:]) if has_index else ("", words)
     question = " ".join(words)
     given = {"QUESTION": words, "--image": image, "--like": like}
     asked = [name for name, value in given.items() if value]
-    if len(asked) != 1:
-        both = f"{' and '.join(asked)}: give one of them."
-        raise typer.BadParameter(both if asked else "Missing argument 'QUESTION'.")
+    if len(asked) > 1:
+        raise typer.BadParameter(f"{' and '.join(asked)}: give one of them.")
+    if not asked and (as_json or not sys.stdin.isatty()):
+        raise typer.BadParameter("Missing argument 'QUESTION'.")
     options: dict[str, Any] = {"shortlist": shortlist, "exact": exact, "like": like, "image": image}
     filters = [parse(text) for text in where or []]
     pages: str | glie.engines.Collection
@@ -174,23 +183,39 @@ def search(
             options["prefetch"] = prefetch
         options["where"] = all_of(filters)
         retriever = Retriever(pages, encoder)
+        if not asked:
+            from glie.cli.prompt import Prompt
+
+            for name in ("where", "like", "image"):
+                options.pop(name)
+            Prompt(retriever, top, filters, options).loop()
+            return
         with status_line("searching"):  # this also loads the encoder
             hits = retriever.search(question, top, **options)
         held, marks = len(retriever.index), asked_of(retriever.index, question)
-    rows = _rows(hits, marks)
+    rows = rows_of(hits, marks)
     if as_json:
         cost = dataclasses.asdict(hits.cost)
         instead = {"image": str(image)} if image else {"like": like}
         given = {"query": question} if words else {"query": None, **instead}
         print_json({"index": place, **given, "hits": rows, "cost": cost})
     elif rows:
-        _print_rows(rows, marks)
-        _print_cost(hits.cost)
+        print_rows(rows, marks)
+        print_cost(hits.cost)
     else:
         print("no page matches" if held else "no pages: the index is empty")
 
 
-def _rows(hits: Hits, marks: Asked) -> list[dict[str, Any]]:
+def _index_first(arguments: list[str]) -> list[str]:
+    """The arguments with the index in front, where only the last of them is one."""
+    first, last = ((Path(arguments[at]) / "manifest.json").exists() for at in (0, -1))
+    if first or not last:
+        return arguments
+    errors.print(f"{arguments[-1]} is the index: it goes before the question", soft_wrap=True)
+    return [arguments[-1], *arguments[:-1]]
+
+
+def rows_of(hits: Hits, marks: Asked) -> list[dict[str, Any]]:
     """The hits as JSON shows them."""
     return [
         {
@@ -208,7 +233,7 @@ def _rows(hits: Hits, marks: Asked) -> list[dict[str, Any]]:
     ]
 
 
-def _print_rows(rows: Sequence[dict[str, Any]], marks: Asked) -> None:
+def print_rows(rows: Sequence[dict[str, Any]], marks: Asked) -> None:
     from glie.documents.original import why_no_text
     from glie.lexical.snippet import matches
 
@@ -234,7 +259,7 @@ def _print_rows(rows: Sequence[dict[str, Any]], marks: Asked) -> None:
     output.print(table)
 
 
-def _print_cost(cost: Cost) -> None:
+def print_cost(cost: Cost) -> None:
     scanned = count(cost.pages_scanned, "page")
     if cost.pages_estimated:
         scanned += f" of {cost.pages_estimated:,} estimated"

@@ -13,6 +13,7 @@ from glie.cli.terminal import output, print_json
 from glie.errors import InputError, MissingExtraError
 
 MEGABYTE = 1 << 20
+LIMITS = "Limits"
 
 
 def serve(
@@ -37,12 +38,27 @@ def serve(
             help="Another host name of this server, as behind a proxy. Repeat it for several.",
         ),
     ] = None,
-    max_upload_mb: Annotated[int, typer.Option(metavar="MB", help="Largest upload.", min=1)] = 100,
-    max_upload_pages: Annotated[int, typer.Option(help="Most pages in an upload.", min=1)] = 2000,
-    max_query: Annotated[
-        int, typer.Option(metavar="CHARACTERS", help="Longest question.", min=1)
+    max_upload_mb: Annotated[
+        int, typer.Option(metavar="MB", help="Largest upload.", min=1, rich_help_panel=LIMITS)
+    ] = 100,
+    max_upload_pages: Annotated[
+        int, typer.Option(help="Most pages in an upload.", min=1, rich_help_panel=LIMITS)
     ] = 2000,
-    max_searches: Annotated[int, typer.Option(help="Searches at once; others wait.", min=1)] = 4,
+    max_query: Annotated[
+        int,
+        typer.Option(metavar="CHARACTERS", help="Longest question.", min=1, rich_help_panel=LIMITS),
+    ] = 2000,
+    max_searches: Annotated[
+        int, typer.Option(help="Searches at once; others wait.", min=1, rich_help_panel=LIMITS)
+    ] = 4,
+    max_connections: Annotated[
+        int,
+        typer.Option(
+            help="Connections at once; further ones replace idle ones.",
+            min=1,
+            rich_help_panel=LIMITS,
+        ),
+    ] = 200,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the address as a line of JSON.")
     ] = False,
@@ -61,22 +77,25 @@ def serve(
     except ImportError:
         raise MissingExtraError("the web application", "serve") from None
     from glie.server.app import LOOPBACK, create_app
+    from glie.server.connections import BACKLOG, fitting, limited, log_seldom
     from glie.server.guard import check_exposure, is_loopback
     from glie.server.limits import Limits
 
     check_exposure(host, token)
     names = [*LOOPBACK, host, *(allow_host or [])]
+    limits = Limits(
+        upload_bytes=max_upload_mb * MEGABYTE,
+        upload_pages=max_upload_pages,
+        query_characters=max_query,
+        searches=max_searches,
+        connections=max_connections,
+    )
     app = create_app(
         index_path,
         read_only=read_only,
         token=token,
         hosts=names if allow_host or is_loopback(host) else None,
-        limits=Limits(
-            upload_bytes=max_upload_mb * MEGABYTE,
-            upload_pages=max_upload_pages,
-            query_characters=max_query,
-            searches=max_searches,
-        ),
+        limits=limits,
     )
     listening = listening_socket(host, port)
     address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}/"
@@ -91,7 +110,10 @@ def serve(
         server_header=False,
         timeout_graceful_shutdown=5,
         ws="none",
+        http=limited(fitting(limits)),
+        backlog=BACKLOG,
     )
+    log_seldom()
     with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C ends it
         uvicorn.Server(config).run(sockets=[listening])
 

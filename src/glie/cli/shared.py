@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from glie.evaluation import Dataset, Encoded
 
 ENGINE_PANEL = "Vector database"
+RARE = "Rarely needed"
 ENGINE_NAMES = " or ".join([", ".join([*ENGINES][:-1]), [*ENGINES][-1]])
 
 IndexPath = Annotated[Path, typer.Argument(metavar="INDEX", help="The index folder.")]
@@ -46,6 +47,7 @@ MadeWith = Annotated[
         metavar="NAME",
         help="Where the encoder of the index is now, if it has moved.",
         show_default="where it was",
+        rich_help_panel=RARE,
     ),
 ]
 Location = Annotated[

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import rich.console
 import rich.progress
+import rich.progress_bar
 import rich.table
 import rich.text
 
@@ -28,33 +29,66 @@ SECONDS_BETWEEN_LINES = 10
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[[IngestProgress], None]]:
-    """Pages stored: a bar in a terminal, otherwise a line every 10 seconds."""
+    """Pages encoded, the time left and the stage: a bar in a terminal, otherwise a line every 10
+    seconds. Between two steps the time goes on as expected, so that the bar always moves."""
+    narrow = rich.table.Column(no_wrap=True)
+    rest = rich.table.Column(no_wrap=True, overflow="ellipsis", ratio=1)
     columns = (
-        rich.progress.TextColumn("{task.fields[counted]}"),
-        rich.progress.BarColumn(),
-        rich.progress.TextColumn("{task.fields[rate]} a second"),
-        rich.progress.TimeRemainingColumn(),
-        rich.progress.TextColumn("{task.fields[document]}", style="dim", markup=False),
+        rich.progress.TextColumn("{task.description}", markup=False, table_column=narrow),
+        ElapsedBar(bar_width=16, table_column=narrow),
+        TimeLeft(table_column=narrow),
+        rich.progress.TextColumn(
+            "{task.fields[doing]}", style="dim", markup=False, table_column=rest
+        ),
     )
-    began = time.perf_counter()
     due = Due()
-    with _bar(*columns) as bar:
-        task = bar.add_task("", total=None, counted="0 pages", rate="0.0", document="")
+    with _bar(*columns, expand=True) as bar:
+        task = bar.add_task("0 pages", total=None, left=None, at=time.perf_counter(), doing="")
 
         def show(now: IngestProgress) -> None:
-            rate = f"{now.done / (time.perf_counter() - began):.1f}"
-            bar.update(
-                task,
-                total=now.total,
-                completed=now.done,
-                counted=str(now),
-                rate=rate,
-                document=now.document,
-            )
+            doing = f"{now.stage} {now.document}"
+            left, at = now.seconds_left, time.perf_counter()
+            bar.update(task, description=str(now), left=left, at=at, doing=doing)
             if bar.disable and due.now():
-                errors.print(f"{now}, {rate} a second", soft_wrap=True)
+                told = "" if left is None else f", {minutes(left)} left"
+                errors.print(f"{now}{told}, {doing}", soft_wrap=True)
 
         yield show
+
+
+def expected_left(task: rich.progress.Task) -> float | None:
+    """Seconds left, less those since the last step; a tenth of them stays until the next."""
+    left, at = task.fields["left"], task.fields["at"]
+    return None if left is None else float(max(left - (time.perf_counter() - at), left / 10))
+
+
+class TimeLeft(rich.progress.ProgressColumn):
+    """The time left, at any moment."""
+
+    def render(self, task: rich.progress.Task) -> rich.text.Text:
+        left = expected_left(task)
+        return rich.text.Text("" if left is None else f"{minutes(left)} left", style="cyan")
+
+
+class ElapsedBar(rich.progress.BarColumn):
+    """How much of the time is over."""
+
+    def render(self, task: rich.progress.Task) -> rich.progress_bar.ProgressBar:
+        left, gone = expected_left(task), task.elapsed or 0.0
+        return rich.progress_bar.ProgressBar(
+            total=None if left is None else gone + left,
+            completed=gone,
+            width=self.bar_width,
+            pulse=left is None,
+            animation_time=task.get_time(),
+        )
+
+
+def minutes(seconds: float) -> str:
+    """ "2:05", "1:02:05"."""
+    whole = round(seconds)
+    hours = f"{whole // 3600}:" if whole >= 3600 else ""
+    return f"{hours}{whole % 3600 // 60:0{2 if hours else 1}}:{whole % 60:02}"
 
 
 @contextmanager
@@ -63,15 +97,18 @@ def fit_bar() -> Iterator[Callable[[FitProgress], None]]:
     otherwise a line for each measurement."""
     measured = 0
     with _bar(*STEP_COLUMNS) as bar:
-        task = bar.add_task("", total=None, said="preparing")
+        task = bar.add_task("preparing", total=None, said="")
 
         def show(now: FitProgress) -> None:
             nonlocal measured
             said = f"loss {sum(now.losses.values()):.3f}; held out, nDCG@5:"
             for k, free in now.free.items():
                 single, cascade = now.single_stage[k], now.cascade[k]
-                said += f" k={k} {free:.3f} > {single:.3f} > {cascade:.3f}"
-            bar.update(task, total=now.total, completed=now.done, said=said)
+                said += (
+                    f" k={k} {free:.3f} k-means, {single:.3f} one stage, {cascade:.3f} two stages;"
+                )
+            said = said.rstrip(";")
+            bar.update(task, description=str(now), total=now.total, completed=now.done, said=said)
             if bar.disable and now.measurements > measured:
                 measured = now.measurements
                 losses = ", ".join(f"{name} {loss:.4f}" for name, loss in now.losses.items())
@@ -86,11 +123,11 @@ def tune_bar() -> Iterator[Callable[[TuneProgress], None]]:
     seconds."""
     due = Due()
     with _bar(*STEP_COLUMNS) as bar:
-        task = bar.add_task("", total=None, said="preparing")
+        task = bar.add_task("preparing", total=None, said="")
 
         def show(now: TuneProgress) -> None:
             said = f"loss {now.loss:.4f}"
-            bar.update(task, total=now.total, completed=now.done, said=said)
+            bar.update(task, description=str(now), total=now.total, completed=now.done, said=said)
             if bar.disable and (due.now() or now.done == now.total):
                 errors.print(f"{now}, {said}", soft_wrap=True)
 
@@ -121,16 +158,18 @@ def status_line(what: str) -> Iterator[OnProgress]:
 
 
 STEP_COLUMNS = (
-    rich.progress.TextColumn("step {task.completed} of {task.total}"),
+    rich.progress.TextColumn("{task.description}", markup=False),
     rich.progress.BarColumn(bar_width=20),
     rich.progress.TimeRemainingColumn(),
     rich.progress.TextColumn("{task.fields[said]}", style="dim", markup=False),
 )
 
 
-def _bar(*columns: rich.progress.ProgressColumn) -> rich.progress.Progress:
+def _bar(*columns: rich.progress.ProgressColumn, expand: bool = False) -> rich.progress.Progress:
     watched = errors.is_terminal
-    return rich.progress.Progress(*columns, console=errors, transient=True, disable=not watched)
+    return rich.progress.Progress(
+        *columns, console=errors, transient=True, disable=not watched, expand=expand
+    )
 
 
 class Due:
@@ -161,8 +200,7 @@ class Pace:
         if progress.total is None or progress.done <= self._first or seconds <= 0:
             return ""
         rate = (progress.done - self._first) / seconds
-        left = round((progress.total - progress.done) / rate)
-        return f"{rate:,.1f} a second, {left // 60}:{left % 60:02} left"
+        return f"{rate:,.1f} a second, {minutes((progress.total - progress.done) / rate)} left"
 
 
 def print_json(value: Any) -> None:

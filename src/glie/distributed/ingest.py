@@ -385,10 +385,16 @@ def _cluster(ray: Any, workers: int | None) -> Iterator[None]:
         try:
             _check_address(address)
             ray.init(**options)
-        except (OSError, ValueError, RuntimeError) as error:
+        except Exception as error:  # of any class: a node that times out is a plain Exception
+            ray.shutdown()  # what has started of it
+            if address is None:
+                raise GlieError(
+                    f"Ray does not start on this machine ({_said(error)}); `ray start --head` "
+                    "shows why, and `glie index` works without it"
+                ) from None
             raise GlieError(
-                f"Ray at {address or 'this machine'}: cannot be reached ({_said(error)}); "
-                "start the cluster, or unset RAY_ADDRESS to start one here"
+                f"Ray at {address}: cannot be reached ({_said(error)}); start the cluster, or "
+                "unset RAY_ADDRESS to start one here"
             ) from None
         try:
             yield

@@ -60,6 +60,14 @@ def count_frames(document: FoundDocument) -> int:
         return sum(1 for frame in ImageSequence.Iterator(image) if frame.load() is not None)
 
 
+def frames_claimed(document: FoundDocument) -> int:
+    """The pages that an image file says it has, without decoding them."""
+    from PIL import Image
+
+    with _pillow_errors(document.name), Image.open(document.path) as image:
+        return getattr(image, "n_frames", 1)
+
+
 def check_picture(data: bytes, name: str) -> None:
     """Refuse data that is not an image, or is damaged as far as can be seen without decoding."""
     with _picture(data, name) as image:

@@ -25,6 +25,7 @@ SECONDS = 20  # CPU time that a page may take
 MEMORY = 2 << 30  # bytes of memory that reading a PDF may take
 KEPT = 2  # idle processes kept for the next request, each with its PDF open
 MOST_KILLED = 3  # pages that exceed a limit before the rest of the PDF is skipped
+SIGNATURE, SIGNATURE_WITHIN = b"%PDF-", 1024  # the bytes of a PDF within which readers expect it
 UNREADABLE_PAGES = 100  # in a row, before the rest of the PDF is skipped
 
 
@@ -32,15 +33,14 @@ class PageKilledError(DocumentError):
     """A page took more memory or time than allowed, so the process that read it was killed."""
 
 
-class Pdf:
-    """An open PDF; pages are counted from 1. A page that cannot be read raises a DocumentError
-    that does not name the page."""
+class PdfProcess:
+    """The process that reads PDFs: one, or counts the pages of any (`path` is "-")."""
 
-    def __init__(self, path: Path, name: str) -> None:
+    def __init__(self, path: str, name: str) -> None:
         script = str(Path(__file__).with_name("pdf_process.py"))
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", script, str(path.absolute()), str(SECONDS), str(MEMORY)],
+                [sys.executable, "-P", script, path, str(SECONDS), str(MEMORY)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -50,39 +50,6 @@ class Pdf:
             raise DocumentError(
                 f"{name}: the process that reads PDFs cannot be started: {error.strerror}"
             ) from None
-        try:
-            self.pages = int(self._answer()["pages"])
-        except DocumentError as error:
-            self.end()
-            encrypted = "password" in str(error).lower()
-            reason = (
-                "encrypted; save a copy without a password" if encrypted else f"damaged ({error})"
-            )
-            raise DocumentError(f"{name}: {reason}") from None
-        except BaseException:
-            self.end()
-            raise
-        if not self.pages:
-            self.end()
-            raise DocumentError(f"{name}: it has no pages")
-
-    def text(self, number: int) -> str:
-        return str(self._asked("text", number - 1)["text"])
-
-    def words(self, number: int) -> list[list[Any]]:
-        """Every word with its left, top, right and bottom as fractions of the page."""
-        words: list[list[Any]] = self._asked("words", number - 1)["words"]
-        return words
-
-    def picture(self, number: int, longest: int) -> Image:
-        from PIL import Image
-
-        width, height = self._asked("picture", number - 1, longest)["size"]
-        assert self._process.stdout is not None
-        pixels = self._process.stdout.read(3 * width * height)
-        if len(pixels) < 3 * width * height:
-            raise self._gone()
-        return Image.frombytes("RGB", (width, height), pixels)
 
     def _asked(self, *request: object) -> dict[str, Any]:
         assert self._process.stdin is not None
@@ -128,6 +95,70 @@ class Pdf:
             if pipe is not None:
                 with contextlib.suppress(BrokenPipeError):
                     pipe.close()
+
+
+class Pdf(PdfProcess):
+    """An open PDF; pages are counted from 1. A page that cannot be read raises a DocumentError
+    that does not name the page."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        super().__init__(str(path.absolute()), name)
+        try:
+            self.pages = int(self._answer()["pages"])
+        except DocumentError as error:
+            self.end()
+            raise DocumentError(f"{name}: {_why_not_opened(path, error)}") from None
+        except BaseException:
+            self.end()
+            raise
+        if not self.pages:
+            self.end()
+            raise DocumentError(f"{name}: it has no pages")
+
+    def text(self, number: int) -> str:
+        return str(self._asked("text", number - 1)["text"])
+
+    def words(self, number: int) -> list[list[Any]]:
+        """Every word with its left, top, right and bottom as fractions of the page."""
+        words: list[list[Any]] = self._asked("words", number - 1)["words"]
+        return words
+
+    def picture(self, number: int, longest: int) -> Image:
+        from PIL import Image
+
+        width, height = self._asked("picture", number - 1, longest)["size"]
+        assert self._process.stdout is not None
+        pixels = self._process.stdout.read(3 * width * height)
+        if len(pixels) < 3 * width * height:
+            raise self._gone()
+        return Image.frombytes("RGB", (width, height), pixels)
+
+
+class PdfCounter:
+    """Counts the pages of PDFs in one process, which is started again if a PDF kills it."""
+
+    def __init__(self) -> None:
+        self._process: PdfProcess | None = None
+
+    def count(self, path: Path) -> tuple[int, int]:
+        """The pages of a PDF, and about how many of them have no text."""
+        if self._process is None or self._process.ended:
+            self._process = PdfProcess("-", path.name)
+        said = self._process._asked("count", str(path.absolute()))
+        return int(said["pages"]), int(said["without_text"])
+
+    def end(self) -> None:
+        if self._process is not None:
+            self._process.end()
+
+
+def _why_not_opened(path: Path, error: DocumentError) -> str:
+    if "password" in str(error).lower():
+        return "encrypted; save a copy without a password"
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        if SIGNATURE not in file.read(SIGNATURE_WITHIN):
+            return "not a PDF, whatever its name says"
+    return f"damaged ({error})"
 
 
 _waiting: dict[object, Pdf] = {}

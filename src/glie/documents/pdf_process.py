@@ -11,6 +11,11 @@ output; pages are counted from 0:
     ["words", PAGE]            {"words": [[word, left, top, right, bottom], ...]}
     ["picture", PAGE, SIZE]    {"size": [width, height]}, then width x height pixels of three bytes
 
+Without a PDF ("-") it prints nothing first and counts the pages of any, and by a sample of them
+those without text:
+
+    ["count", PDF]             {"pages": n, "without_text": m}
+
 {"fault": ...} is the answer when something fails. The process imports nothing of glie, so that it
 starts fast.
 """
@@ -26,6 +31,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 MAX_CHARACTERS = 1_000_000  # in a page
+SAMPLE = 8  # pages of a PDF that are looked at to know how many have text
+FEW = 3  # characters: fewer are no text
 FINE = 100_000  # pixels a side: so many that rounding to whole pixels does not matter
 
 
@@ -92,6 +99,17 @@ def picture(page: Any, longest: int) -> None:
     sys.stdout.buffer.flush()
 
 
+def count(path: str) -> None:
+    import pypdfium2
+
+    pdf = pypdfium2.PdfDocument(path)
+    pages = len(pdf)
+    looked_at = sorted({number * (pages - 1) // (SAMPLE - 1) for number in range(SAMPLE)})
+    empty = sum(pdf[number].get_textpage().count_chars() < FEW for number in looked_at if pages)
+    say(pages=pages, without_text=round(pages * empty / SAMPLE if pages >= SAMPLE else empty))
+    pdf.close()
+
+
 def _layer(page: Any) -> Any:
     """The text layer of a page; a fault if it has more than a million characters."""
     layer = page.get_textpage()
@@ -136,6 +154,13 @@ def faults_said() -> Iterator[None]:
 
 def main() -> None:
     path, seconds, memory = sys.argv[1:]
+    if path == "-":
+        limit_memory(int(memory))
+        for line in sys.stdin:
+            allow(int(seconds))
+            with faults_said():
+                count(json.loads(line)[1])
+        return
     pdf = None
     with faults_said():
         import pypdfium2

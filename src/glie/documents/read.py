@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import io
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -75,10 +75,13 @@ class ReadDocument(NamedTuple):
     problems: list[str]
 
 
-def read_document(document: FoundDocument, *, ocr: bool = True) -> ReadDocument:
+def read_document(
+    document: FoundDocument, *, ocr: bool = True, each: Callable[[bool], None] = lambda by_ocr: None
+) -> ReadDocument:
     """Read all pages of one file; raise DocumentError when none can be read.
 
-    With `ocr`, pages without text are read by OCR if that extra is installed.
+    With `ocr`, pages without text are read by OCR if that extra is installed. `each` is called
+    after every page: whether OCR looked at it.
     """
     pictured = has_picture(document.path)
     try:
@@ -98,16 +101,17 @@ def read_document(document: FoundDocument, *, ocr: bool = True) -> ReadDocument:
             problems.append(f"{document.name}, page {number}: cannot be read: {text}")
             continue
         page = DocumentPage(document.name, number, document.path, text, "text")
+        by_ocr = pictured and not has_text(text) and ocr and images.ocr_available()
         if not pictured and not text.strip():
             page = _without_text(page, "blank")
         elif pictured and not has_text(text):
             try:
-                by_ocr = ocr and images.ocr_available()
                 page = _by_ocr(page) if by_ocr else _without_text(page, "none")
             except DocumentError as error:
                 problems.append(str(error))
                 continue
         pages.append(page)
+        each(by_ocr)
     if not pages:
         raise DocumentError(problems[0] if problems else f"{document.name}: it has no pages")
     return ReadDocument(pages, problems)

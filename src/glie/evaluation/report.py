@@ -16,16 +16,24 @@ from glie.evaluation.tables import Table, geometry, rows, tables
 from glie.geometry import CorpusGeometry
 
 STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 62rem; margin: 2rem auto;
+:root { color-scheme: light dark; --ink: #222; --faint: #555; --line: #e3e3e3; --rule: #888;
+  --ground: #fff; --code: #f5f5f5; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e4e4e4; --faint: #a8a8a8; --line: #3a3a3a; --rule: #777; --ground: #161616;
+    --code: #242424; }
+}
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--ground);
+  max-width: 62rem; margin: 2rem auto;
   padding: 0 1rem; }
 table { border-collapse: collapse; margin: 0.5rem 0 1rem; font-variant-numeric: tabular-nums; }
-th, td { padding: 0.25rem 0.8rem; text-align: right; border-bottom: 1px solid #e3e3e3; }
+th, td { padding: 0.25rem 0.8rem; text-align: right; border-bottom: 1px solid var(--line); }
 th:first-child, td:first-child { text-align: left; }
-th { font-weight: 600; border-bottom: 1px solid #888; }
+th { font-weight: 600; border-bottom: 1px solid var(--rule); }
 .wide { overflow-x: auto; }
-figure { margin: 1rem 0; } img { max-width: 100%; height: auto; }
-figcaption, .note { color: #555; font-size: 0.9em; }
-pre { background: #f5f5f5; padding: 0.6rem 0.8rem; overflow-x: auto; }
+figure { margin: 1rem 0; }
+img { max-width: 100%; height: auto; background: #fff; border-radius: 4px; }
+figcaption, .note { color: var(--faint); font-size: 0.9em; }
+pre { background: var(--code); padding: 0.6rem 0.8rem; overflow-x: auto; }
 """
 
 

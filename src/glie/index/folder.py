@@ -12,6 +12,7 @@ import dataclasses
 import json
 import os
 import re
+import shutil
 import socket
 import time
 from collections.abc import Iterator, Mapping
@@ -35,7 +36,7 @@ from glie.errors import (
 )
 from glie.identity import EncoderId
 from glie.index.format import VERSION, OtherVersionError, damaged
-from glie.storage import digest_of, json_digest, sync, write_durably
+from glie.storage import digest_of, json_digest, rename_durably, sync, write_durably
 
 MANIFEST = "manifest.json"
 COPY = "manifest.copy"  # of the manifest, for a repair
@@ -43,6 +44,7 @@ SEGMENTS = "segments"
 ASIDE = "damaged"  # files that a repair could not read; not part of the index
 CODEC = "codec"
 DOCUMENTS = "documents"  # uploaded to the index
+MAKING = ".making"  # suffix of an index that appears when it is complete
 LOCK = "lock"
 WRITER = "writer.json"
 FORMAT = "glie-index"
@@ -138,7 +140,7 @@ class Manifest:
                 raise IndexFolderError(f"{folder}: {ORPHANED}") from None
             what = "is not an index (no manifest.json)" if folder.exists() else "does not exist"
             raise IndexFolderError(
-                f"{folder}: {what}; make one with Index.create or `glie index DOCUMENTS --to NAME`"
+                f"{folder}: {what}; make one with `glie index DOCUMENTS --to NAME`"
             ) from None
         except NotADirectoryError:
             raise IndexFolderError(f"{folder}: a file; an index is a folder") from None
@@ -229,8 +231,7 @@ class Folder:
             raise IndexFolderError(f"{self.path}: a file; an index is a folder")
         if (self.path / MANIFEST).exists():
             raise IndexFolderError(
-                f"{self.path}: already an index; open it with Index.open or `glie add`, or choose "
-                "another name"
+                f"{self.path}: already an index; add to it with `glie add`, or choose another name"
             )
         if (self.path / COPY).exists():
             raise damaged(self.path / MANIFEST, "the file is missing")
@@ -418,6 +419,24 @@ class Folder:
     def documents_size(self) -> int:
         """Of these, the bytes of uploaded documents."""
         return _size(self.path / DOCUMENTS)
+
+
+@contextlib.contextmanager
+def finished(place: Path) -> Iterator[Path]:
+    """A folder beside `place` to make an index in, renamed to `place` in the end. What a killed
+    process has left there is removed, and so is what an error leaves."""
+    making = place.with_name(f"{place.name}{MAKING}")
+    if making.exists():
+        with Folder(making).writing():
+            pass  # raises if another process is still at it
+        shutil.rmtree(making)
+    try:
+        yield making
+        rename_durably(making, place)
+    except OSError as error:
+        raise IndexFolderError(f"{place}: cannot be made: {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
 
 
 def _size(folder: Path) -> int:

@@ -6,7 +6,6 @@ import contextlib
 import copy
 import dataclasses
 import os
-import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,7 +22,7 @@ from glie.index import health
 from glie.index.adding import Batch, adapt, add_batches, batches_of
 from glie.index.commit import next_manifest
 from glie.index.compacting import Texts, is_compact, rewrite
-from glie.index.folder import Folder, Manifest, TextEntry
+from glie.index.folder import Folder, Manifest, TextEntry, finished
 from glie.index.format import damaged
 from glie.index.health import Health
 from glie.index.info import IndexInfo, index_info
@@ -346,23 +345,21 @@ class Index:
     ) -> Index:
         """Make a smaller index of the same pages from what is stored: it needs neither the encoder
         nor the page vectors. Ids, metadata, images and words stay the same, and this index is only
-        read. If it fails, nothing is left at `to`."""
+        read. It appears at `to` when it is complete."""
         state = self._state
         codec = smaller_codec(self.codec, self.info(), state, bytes_per_page, self.path)
         if os.path.lexists(to):
             raise IndexFolderError(f"{to}: already there; choose another name")
         known = state.manifest.text
         language = None if known is None else known.language or "none"
-        made = Index.create(to, codec, encoder=self.encoder, language=language)
-        try:
+        with finished(Path(to).absolute()) as place:
+            made = Index.create(place, codec, encoder=self.encoder, language=language)
             with made._change() as empty:
                 writer = SegmentWriter(made._folder, empty.manifest.next_number)
                 write_shrunk(state, writer, self.codec, codec, progress)
                 made._commit(empty, writer, [], set(), state.manifest.dim)
-        except BaseException:
-            shutil.rmtree(made.path, ignore_errors=True)
-            raise
-        return made
+            del made, empty, writer  # Windows renames no folder whose files are mapped
+        return Index.open(to)
 
     def search(
         self,

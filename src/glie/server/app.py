@@ -65,6 +65,8 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         threading.Thread(target=library.warm_up, name="warm-up", daemon=True).start()
+        if not read_only:
+            uploads.tidy()
         yield
 
     app = FastAPI(

@@ -19,6 +19,8 @@ class Limits:
     top: int = 100  # pages a search returns
     searches: int = 4  # at a time; others wait
     waiting: int = 256  # searches that may wait; further ones are refused
+    connections: int = 200  # open at a time; a further one takes the place of one that waits
+    seconds: int = 20  # for the head of a request, and for each 64 KB of its body and the answer
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):

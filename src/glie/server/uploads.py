@@ -2,13 +2,15 @@
 
 A file is written under a temporary name, flushed to disk, renamed, then indexed. The server answers
 after the index has committed. So an acknowledged upload is on disk, and any other can be sent
-again.
+again. Until then a note beside the files names them, so that those of a killed upload are removed
+by the next server or the next change.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import secrets
 import shutil
 import threading
@@ -25,10 +27,11 @@ from glie.ingest import IngestProgress, ingest
 from glie.progress import ignore
 from glie.server.library import Library
 from glie.server.names import numbered, safe_name
-from glie.storage import flush_durably, make_durably, rename_durably
+from glie.storage import flush_durably, make_durably, rename_durably, replace_file
 from glie.wording import count
 
 ARRIVING = ".arriving-"  # prefix of temporary names
+UNFINISHED = ".unfinished.json"  # the names of files that are not indexed yet
 
 
 class Sent(NamedTuple):
@@ -56,6 +59,17 @@ class Uploads:
         self._most_pages = most_pages
         self._lock = threading.Lock()
 
+    def tidy(self) -> None:
+        """Remove the files of a killed upload, unless another process is writing."""
+        folder = self._library.folder
+        if any(folder.glob(f"{ARRIVING}*")) or (folder / UNFINISHED).exists():
+            with (
+                contextlib.suppress(IndexFolderError),
+                self._lock,
+                _writing(self._library.path) as index,
+            ):
+                _remove_unfinished(index, folder)
+
     def add(
         self, files: Sequence[Sent], progress: Callable[[IngestProgress], None] = ignore
     ) -> Added:
@@ -72,13 +86,13 @@ class Uploads:
                 raise IndexFolderError(
                     f"{library.folder.name}: cannot be made: {error.strerror}"
                 ) from None
-            _remove_arriving(library.folder)
+            _remove_unfinished(index, library.folder)
             problems, kept, before = list[str](), list[Path](), set(known_documents(index))
             room = self._most_pages
             try:
                 for sent in files:
                     try:
-                        path, room = self._keep(index, sent, room)
+                        path, room = self._keep(index, sent, room, kept)
                     except DocumentError as error:
                         problems.append(str(error))
                     else:
@@ -95,6 +109,7 @@ class Uploads:
                 for path in kept:
                     if str(path) not in names:  # no page of it was indexed
                         path.unlink(missing_ok=True)
+                (library.folder / UNFINISHED).unlink(missing_ok=True)
             stored = list(dict.fromkeys(names[str(path)] for path in kept if str(path) in names))
             if not stored:
                 raise DocumentError("; ".join(problems))
@@ -105,8 +120,11 @@ class Uploads:
                 problems,
             )
 
-    def _keep(self, index: Index, sent: Sent, room: int) -> tuple[Path, int]:
-        """Write a file of at most `room` pages into the index's folder."""
+    def _keep(
+        self, index: Index, sent: Sent, room: int, others: Sequence[Path]
+    ) -> tuple[Path, int]:
+        """Write a file of at most `room` pages into the index's folder, beside the `others` of
+        this upload."""
         name, folder = safe_name(sent.name), self._library.folder
         arriving = folder / f"{ARRIVING}{secrets.token_hex(8)}{Path(name).suffix}"
         try:
@@ -122,6 +140,8 @@ class Uploads:
                     f"{self._most_pages:,} that one upload may have"
                 )
             path = _free_place(index, folder, name, file_digest(arriving))
+            names = [other.name for other in (*others, path)]
+            replace_file(folder / UNFINISHED, json.dumps(names).encode())
             rename_durably(arriving, path)
             return path, room - pages
         except OSError as error:
@@ -156,9 +176,16 @@ def _writing(path: Path) -> Iterator[Index]:
         raise LockedError(str(error).partition(": ")[2]) from None
 
 
-def _remove_arriving(folder: Path) -> None:
-    """Delete what an interrupted upload left. The caller holds the writer's lock."""
-    for path in folder.glob(f"{ARRIVING}*"):
+def _remove_unfinished(index: Index, folder: Path) -> None:
+    """Delete what a killed upload left and the index does not name. The caller holds the writer's
+    lock. Other files stay: after a repair, one of them may be the only copy of a document."""
+    note = folder / UNFINISHED
+    with contextlib.suppress(OSError, ValueError):
+        indexed = {Path(known.path).name for known in known_documents(index).values()}
+        for name in json.loads(note.read_bytes()):
+            if name not in indexed and Path(name).name == name:
+                (folder / name).unlink(missing_ok=True)
+    for path in (*folder.glob(f"{ARRIVING}*"), *folder.glob(f"{UNFINISHED}*")):
         with contextlib.suppress(OSError):
             path.unlink()
 
