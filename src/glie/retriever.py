@@ -118,7 +118,7 @@ class Retriever:
         text = picture_text(picture)
         if not text:
             raise InputError(
-                f"image: encoder {encoder.name!r} reads text, and OCR finds none in this picture; "
+                f"encoder {encoder.name!r} reads text, and OCR finds none in this picture; "
                 "ask in words, or search an index of an encoder that looks at pages"
             )
         return encoder.encode_pages([text])[0]

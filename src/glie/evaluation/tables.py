@@ -208,10 +208,10 @@ def projected(results: Results) -> Table | None:
         return [f"{results.macro(ADAPTED, k, of).mean:,.0f}" for k in results.budgets]
 
     def book(result: Result) -> int:
-        return int((result.codec or {})["codebook_bytes"])
+        return int((result.codec or {}).get("codebook_bytes", 0))  # none: anchors alone
 
     def code(result: Result) -> float:
-        return result.bytes_per_page - book(result) / int((result.codec or {})["pages"])
+        return result.bytes_per_page - book(result) / int((result.codec or {}).get("pages", 1))
 
     def shared(pages: int) -> list[str]:
         return weight(lambda result: code(result) + book(result) / pages)
