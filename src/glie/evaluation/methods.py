@@ -28,6 +28,8 @@ from glie.evaluation.baselines import (
     raw_kmeans,
     token_pooling,
     token_pooling_raw,
+    ward_1bit,
+    ward_1bit_bytes,
 )
 from glie.identity import EncoderId
 from glie.pages import Pages
@@ -129,6 +131,15 @@ FREE = (
         quantised,
         seeded=True,
         by_bytes=True,
+    ),
+    Method(
+        "ward-1bit",
+        "Ward clusters, 1 bit",
+        "Ward clusters, the sign of each number of their unit means, as many as fit: the "
+        "training-free code of optivision-rag 0.5 (HierarchicalMerge, binary).",
+        ward_1bit,
+        by_bytes=True,
+        size=ward_1bit_bytes,
     ),
 )
 
