@@ -33,7 +33,7 @@ def fits(book: Codebook, pages: Pages) -> bool:
     if book.dim != pages.dim:
         return False
     step = max(1, len(pages) // FIT_PAGES)
-    rest = _rest(_packed([pages[row] for row in range(0, len(pages), step)]))
+    rest = residuals_of(_packed([pages[row] for row in range(0, len(pages), step)]))
     missing = rest - book.codewords[book.nearest(rest)]
     return float((missing**2).sum()) < (1 - EXPLAINED) * float((rest**2).sum())
 
@@ -93,14 +93,16 @@ def adapted_to(sample: Sample, bytes_per_page: int, *, more: bool) -> tuple[Code
         max(codewords, FEWEST_CODEWORDS), MOST_CODEWORDS, max(1, sample.of_vectors // 4)
     )
     notes = {"adapted_to": sample.of_pages}
-    book = fit_codebook(_rest(sample.pages), codewords, codeword_share=CODEWORD_SHARE, notes=notes)
+    book = fit_codebook(
+        residuals_of(sample.pages), codewords, codeword_share=CODEWORD_SHARE, notes=notes
+    )
     # with few pages even the smallest codebook takes more than its share
     left = bytes_per_page if more else bytes_per_page - len(book.to_bytes()) // sample.of_pages
     config = config_for(max(left, least_bytes(dim, len(book))), dim, len(book))
     return dataclasses.replace(config, bytes_per_page=bytes_per_page), book
 
 
-def _rest(pages: Pages) -> Floats:
+def residuals_of(pages: Pages) -> Floats:
     """The residuals of pages. A codebook fitted at one k serves any k."""
     free = anchor(pages, cluster(pages, CodecConfig()))
     codes = quantised(free, ANCHOR_TYPE, exact=False)
