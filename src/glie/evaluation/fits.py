@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from glie.codec.codec import Codec
-from glie.codec.readout.codebook import Codebook
 from glie.codec.readout.generative import Generative
 from glie.codec.readout.residual import Residual
 from glie.evaluation.baselines import ResidualCode, pooled
@@ -134,9 +133,7 @@ def facts(codec: Codec) -> dict[str, Any]:
         sizes = (array.size for array in (*readout.fitted.refiner, *readout.fitted.decoder))
         kept = {name: notes.get(name) for name in ("pages", "queries", "steps", "seconds")}
         return {"parameters": int(sum(sizes)), **kept}
-    if isinstance(readout, Residual) and all(
-        readout.codebook is not book for book in Codebook.all_shipped()
-    ):
+    if isinstance(readout, Residual) and "adapted_to" in notes:
         size = len(readout.codebook.to_bytes())
-        return {"codebook_bytes": size, "pages": notes.get("adapted_to")}
+        return {"codebook_bytes": size, "pages": notes["adapted_to"]}
     return {}

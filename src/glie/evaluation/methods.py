@@ -16,6 +16,7 @@ from glie.codec.budget import vector_bytes
 from glie.codec.codec import Codec
 from glie.codec.codes import Codes
 from glie.codec.config import MAX_K
+from glie.codec.readout import shared
 from glie.codec.readout.codebook import Codebook
 from glie.codec.readout.generative import Generative
 from glie.errors import InputError
@@ -176,11 +177,12 @@ def residual_coded(code: ResidualCode) -> Method:
 
 
 def codebook_for(encoder: EncoderId, dim: int) -> Codebook | None:
-    """The codebook that glie ships for this encoder."""
+    """The codebook that glie ships for this encoder, or else the largest that is registered for it
+    on this machine."""
     for book in Codebook.all_shipped():
         if book.dim == dim and book.encoder is not None and book.encoder.matches(encoder):
             return book
-    return None
+    return max(shared.made_for(encoder, dim), key=len, default=None)
 
 
 ORACLE, UNCOMPRESSED, PLAID = "oracle", "uncompressed", "plaid"
@@ -198,7 +200,8 @@ LEARNED = {
     SHIPPED: (
         "codewords",
         "GLIE in bytes: anchors at 2 bits a number, and residuals as codewords of the codebook "
-        "that glie ships; the shortlist is reconstructed from them and reranked.",
+        "that glie ships, or that `glie codec make` has made for the encoder; the shortlist is "
+        "reconstructed from them and reranked.",
     ),
     ADAPTED: (
         "codewords, adapted",
