@@ -60,8 +60,10 @@ def make_codebook(
     if not rest:
         raise InputError("pages: expected at least one to make a codebook of")
     count = codewords_for(sum(map(len, rest)), codewords)
+    vectors = np.concatenate(rest)
+    rest.clear()  # half of the memory
     return fit_codebook(
-        np.concatenate(rest),
+        vectors,
         count,
         seed=seed,
         encoder=EncoderId.of(encoder),

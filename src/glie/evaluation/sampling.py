@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -56,7 +56,7 @@ def sample(
     if _are_documents(path_or_name):
         loaded: Dataset | Encoded = _documents(path, most, _shuffled(path, rng))
         if not loaded.page_ids:
-            raise DatasetError(f"{path}: no pages in it; expected {ACCEPTED}")
+            raise _without_pages(path)
     else:
         loaded = load_pages(path_or_name)
     if isinstance(loaded, Dataset):
@@ -82,7 +82,7 @@ def blocks(
     if path.suffix == ".npz":
         found = _npz_blocks(path, rng)
     else:
-        found = _encoded_blocks(_parts(path_or_name, rng), encode, rng)
+        found = _encoded_blocks(path_or_name, encode, rng)
     for block in found:
         yield block
         vectors -= len(block.pages.vectors)
@@ -97,13 +97,13 @@ def _npz_blocks(path: Path, rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def _encoded_blocks(
-    parts: Iterable[Dataset | Encoded],
+    path_or_name: str | os.PathLike[str],
     encode: Callable[[Dataset | Encoded], Encoded],
     rng: np.random.Generator,
 ) -> Iterator[Sample]:
-    """The pages of sets, the shards of each in random order."""
-    unusable: DatasetError | None = DatasetError(f"no pages in it; expected {ACCEPTED}")
-    for part in parts:
+    """The pages of a set or of documents, part by part."""
+    unusable: DatasetError | None = _without_pages(path_or_name)
+    for part in _parts(path_or_name, rng):
         try:
             encoded = encode(part)
         except DatasetError as error:  # it may be a few scanned pages that an encoder cannot read
@@ -144,6 +144,10 @@ def _are_documents(path_or_name: str | os.PathLike[str]) -> bool:
     if not path.exists() and not vidore.is_name(os.fspath(path_or_name)):
         raise DatasetError(f"{path}: no such file or folder; expected {ACCEPTED}")
     return path.exists() and not is_set(path)
+
+
+def _without_pages(path: str | os.PathLike[str]) -> DatasetError:
+    return DatasetError(f"{os.fspath(path)}: no pages in it; expected {ACCEPTED}")
 
 
 def _npz_pages(path: Path, drawn: Sequence[tuple[str, Any]]) -> Pages:
