@@ -7,6 +7,7 @@ import hashlib
 import importlib
 import os
 import tempfile
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -60,6 +61,16 @@ def _embedded_model() -> Iterator[None]:
         patch.setattr("glie.encoders.minilm.TorchModel", functools.cache(TorchModel))
         patch.setattr("glie.encoders.int8_model.Int8Model", functools.cache(Int8Model))
         yield
+
+
+@pytest.fixture(autouse=True)
+def shared_codebooks(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """The folder of shared codebooks: an empty one for each test, not that of the user."""
+    folder = tmp_path_factory.getbasetemp() / f"codebooks-{uuid.uuid4().hex}"
+    monkeypatch.setenv("GLIE_CODEBOOKS", str(folder))
+    return folder
 
 
 @pytest.fixture

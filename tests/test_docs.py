@@ -53,7 +53,7 @@ def test_the_three_lines_of_python(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All but the fits, which take minutes."""
     monkeypatch.chdir(tmp_path)
-    words, budget, library, fits = python_of(DOCS / "guide.md")
+    words, budget, codebook, library, fits = python_of(DOCS / "guide.md")
     assert "glie.fit(" in fits
     arrays = make_arrays(4, dim=128)
     encoded = [([array], [f"{i}"], None) for i, array in enumerate(arrays)]
@@ -69,6 +69,9 @@ def test_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     exec(compile(rest, "docs/guide.md", "exec"), names)
     assert [row.budget for row in names["rows"]] == [256, 520, 1040, None]
     assert len(names["small"]) == 60
+    exec(compile(codebook, "docs/guide.md", "exec"), names)
+    names["index"].add(names["pages"])
+    assert names["index"].info().codebook_in == "shared"
 
 
 def test_the_readme_is_for_five_minutes() -> None:

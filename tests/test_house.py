@@ -64,7 +64,7 @@ ROOMS: dict[str, str] = {
         "search index planning encoders ingest retriever glie"
     ),
     "cli": (
-        "errors wording progress filters documents lexical geometry codec search index engines planning "
+        "errors wording progress filters identity documents lexical geometry codec search index engines planning "
         "encoders ingest retriever training glie evaluation integrations indexing distributed "
         "server"
     ),

@@ -2,8 +2,9 @@
 
     python tools/fit_codebook.py PAIRS:6500 --to src/glie/codec/shipped/english/codebook.safetensors
 
-Each corpus is a folder with corpus.jsonl; only its pages are used, never its questions. A number
-takes a random sample of so many pages. A codebook works best for vectors like those it was fitted
+It is made as by `glie codec make`, but of all pages that are given, and without a codec. Each
+corpus is a folder with corpus.jsonl; only its pages are used, never its questions. A number takes
+a random sample of so many pages. A codebook works best for vectors like those it was fitted
 on, and a corpus of one kind covers few; so the shipped one is fitted on passages of all sources
 of its encoder (tools/encoder_pairs.py), and on none of the sets that it is measured on.
 That of `minilm` was fitted on a dictionary (tools/glosses.py) and on annual reports.
@@ -15,15 +16,10 @@ import argparse
 import random
 from pathlib import Path
 
-import numpy as np
-
 from glie.cli.shared import encode_sets
-from glie.codec.codec import Codec
-from glie.codec.readout.codebook import Codebook, Floats, fit_codebook, residuals
+from glie.codec.make import make_codebook
 from glie.errors import GlieError
 from glie.evaluation.datasets import Dataset, load_pages
-
-K, DTYPE = 4, "int2"  # of the anchors; the codewords serve other budgets as well
 
 
 def some_pages(corpus: str) -> Dataset:
@@ -50,24 +46,18 @@ def main() -> None:
     parser.add_argument("--codewords", "--words", type=int, default=65_536, help="their number")
     parser.add_argument("--to", type=Path, required=True, help="file to write")
     arguments = parser.parse_args()
-    codec = Codec(K, dtype=DTYPE)
-    rest: list[Floats] = []
-    sources = {}
     sets = encode_sets(
         [some_pages(corpus) for corpus in arguments.corpora], arguments.encoder, arguments.cache
     )
+    sources = {}
     for encoded in sets:
-        rest += [
-            residuals(block, codec.compress(block), Codebook.anchor_share)[0]
-            for block in encoded.blocks()
-        ]
         vectors = int(encoded.lengths.sum())
         sources[encoded.name] = {"pages": len(encoded.page_ids), "vectors": vectors}
         print(f"{encoded.name}: {vectors:,} vectors", flush=True)
-    book = fit_codebook(
-        np.concatenate(rest),
+    book = make_codebook(
+        (block for encoded in sets for block in encoded.blocks()),
+        sets[0].encoder,
         arguments.codewords,
-        encoder=sets[0].encoder,
         notes={"fitted_on": sources},
         progress=lambda step: print(step, flush=True),
     )

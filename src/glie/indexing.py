@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from glie.codec.codec import Codec
+from glie.codec.readout import shared
 from glie.encoders import Encoder, load_encoder
 from glie.errors import InputError
 from glie.identity import EncoderId
@@ -40,13 +41,13 @@ class CodecChoice:
 
     def __post_init__(self) -> None:
         """Refuse contradictions and wrong values before anything is created."""
-        if self.bytes_per_page is not None and self._details:
+        named = None if self.codec is None else codec_named(self.codec)
+        fixed = (self.k, self.dtype) != (None, None) or (named and named.codebook is None)
+        if self.bytes_per_page is not None and fixed:
             raise InputError(
                 "bytes_per_page: a budget decides k, dtype and codec; give the budget or these, "
                 "not both"
             )
-        if self.codec is not None:
-            codec_named(self.codec)
         Codec(self.k, dtype=self.dtype)
 
     @property
@@ -59,6 +60,11 @@ class CodecChoice:
             budget = BYTES_PER_PAGE if self.bytes_per_page is None else self.bytes_per_page
             return Codec(bytes_per_page=budget)
         named = None if self.codec is None else codec_named(self.codec)
+        if named and named.codebook is not None:
+            shared.register(named.codebook)
+            if self.bytes_per_page is not None:
+                adapts = named.adapts
+                return Codec.with_codebook(named.codebook, self.bytes_per_page, adapt=adapts)
         codec = named or Codec.shipped(encoder) or Codec()
         codec = codec if self.k is None else codec.at(self.k)
         return codec if self.dtype is None else codec.stored_as(self.dtype)
@@ -81,8 +87,14 @@ class CodecChoice:
                 "for another type"
             )
         if self.codec is not None:
-            chosen = codec_named(self.codec).at(codec.k).stored_as(codec.dtype)
-            if not chosen.same_as(codec):
+            chosen = codec_named(self.codec)
+            if chosen.codebook is not None:  # a budget, and words, choose the rest
+                same = (
+                    codec.codebook is not None and chosen.codebook.digest == codec.codebook.digest
+                )
+            else:
+                same = chosen.at(codec.k).stored_as(codec.dtype).same_as(codec)
+            if not same:
                 raise InputError(f"{place}: it has another codec; make a new index for this one")
 
 
@@ -93,9 +105,10 @@ def open_or_create(
     choice: CodecChoice | None = None,
     *,
     language: str | None = None,
+    inside: bool = False,
 ) -> tuple[Index, Encoder]:
     """Open the index in a folder, or create it for these documents; load its encoder. `language` is
-    that of their words, as in `Index.create`.
+    that of their words, and `inside` keeps a copy of a shared codebook, as in `Index.create`.
 
     An existing index keeps its encoder, codec and language; others are refused.
     """
@@ -108,6 +121,8 @@ def open_or_create(
                 f"{index.path}: its words are in {index.language or 'no language'}, not in "
                 f"{language}; make a new index for another language"
             )
+        if inside:
+            index.keep_codebook()
         return index, encoder_of(index, encoder)
     found_documents(documents)  # before a folder is created for nothing
     if language is not None:
@@ -115,4 +130,5 @@ def open_or_create(
     reader = load_encoder(encoder)
     entry = EncoderId.of(reader)
     codec = choice.codec_for(entry)
-    return Index.create(path, codec, encoder=entry, language=language), reader
+    made = Index.create(path, codec, encoder=entry, language=language, inside=inside)
+    return made, reader

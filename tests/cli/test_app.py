@@ -277,7 +277,7 @@ def test_help_at_80_columns(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert re.findall(r"^│ ([a-z][a-z-]*)  ", shown, re.MULTILINE) == [
         *("index", "add", "search", "serve", "mcp"),
         *("info", "delete", "compact", "shrink", "verify"),
-        *("plan", "fit", "evaluate", "geometry", "light-colpali"),
+        *("plan", "fit", "evaluate", "geometry", "light-colpali", "codec"),
         *("export", "cluster"),
     ]
     assert max(map(len, shown.splitlines())) <= 80

@@ -95,7 +95,7 @@ def test_a_stream_that_ends_with_the_first_pages_is_all_there_is(tmp_path: Path)
 
 def test_a_sample_is_drawn_over_all_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same in any blocks, of a bounded size, of pages at even distances."""
-    monkeypatch.setattr(adapt, "MOST_VECTORS", 400)
+    monkeypatch.setattr(adapt, "MOST_NUMBERS", 400 * DIM)
     pages = pages_of(200, high=30)
     whole = adapt.drawn(pages)
     assert (whole.of_pages, whole.of_vectors) == (200, len(pages.vectors))

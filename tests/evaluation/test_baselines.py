@@ -23,6 +23,8 @@ from glie.evaluation.baselines import (
     raw_kmeans,
     token_pooling,
     token_pooling_raw,
+    ward_1bit,
+    ward_1bit_bytes,
 )
 from tests.conftest import make_arrays, unit
 
@@ -212,3 +214,38 @@ def test_plaid_in_too_few_bytes() -> None:
     pages = glie.Pages(make_arrays(2))
     with pytest.raises(glie.InputError, match="k: expected a whole number from 1"):
         plaid(ResidualCode.fit(pages.vectors), pages, 5)
+
+
+def test_ward_1bit_is_the_code_of_optivision() -> None:
+    """The constants are optivision-rag 0.5.1's, for these vectors: the sorted rows of
+    `pack_bits(HierarchicalMerge(ratio=6 / 30).reduce(page).vectors)`, in hexadecimal digits, and
+    `maxsim_asymmetric(query, rows, 16)`, whose vectors have a length of 4."""
+    pages = glie.Pages(make_arrays(2, seed=22, low=30, high=30))
+    (query,) = make_arrays(1, seed=23, low=4, high=4)
+    codes = ward_1bit(pages, 2 + 6 * 2)
+    rows = np.packbits(codes.vectors > 0, axis=2)
+    assert [sorted(row.tobytes().hex() for row in page) for page in rows] == [
+        ["0a32", "0b3e", "0b3e", "d9df", "dc92", "fc13"],
+        ["4d8c", "7e7c", "82be", "ce14", "df7c", "e718"],
+    ]
+    scores = [float((query @ page.T).max(axis=1).sum()) for page in codes.vectors]
+    np.testing.assert_allclose(scores, [0.7373, 1.1298], atol=1e-4)
+
+
+@pytest.mark.parametrize("bytes_per_page", [5, 21, 70, 1000])
+def test_ward_1bit_keeps_what_fits(bytes_per_page: int) -> None:
+    pages = glie.Pages(make_arrays(10, dim=20))
+    codes = ward_1bit(pages, bytes_per_page)
+    fits = (bytes_per_page - 2) // 3  # 20 signs are 3 bytes
+    used = np.count_nonzero(codes.counts, axis=1)
+    np.testing.assert_array_equal(used, np.minimum(fits, pages.lengths))
+    assert ward_1bit_bytes(codes) == 2 * len(pages) + 3 * used.sum() <= bytes_per_page * len(pages)
+    means = anchor(pages, merge(pages, fits)).vectors
+    for page, count in enumerate(used):
+        expected = np.where(means[page, :count] > 0, 1, -1) / np.sqrt(20)
+        np.testing.assert_allclose(codes.vectors[page, :count], expected, atol=1e-6)
+
+
+def test_ward_1bit_in_too_few_bytes() -> None:
+    with pytest.raises(glie.InputError, match="k: expected a whole number from 1"):
+        ward_1bit(glie.Pages(make_arrays(2)), 3)

@@ -42,7 +42,7 @@ def test_every_method_is_measured_at_every_budget(results: list[Result]) -> None
         assert result.ms_per_query > 0
         k, method = result.setting.k, result.setting.method
         whole = k * (2 * 16 + 4) if k else 36 * 32
-        if method in ("quantised", "plaid"):
+        if method in ("quantised", "plaid", "ward-1bit"):
             assert 0.8 * whole < result.bytes_per_page <= whole
         elif method != ADAPTED:  # on so few pages even the smallest codebook is too large
             assert result.bytes_per_page == whole
@@ -112,12 +112,14 @@ def test_budgets_in_bytes(byte_results: list[Result]) -> None:
     free = [found[f"glie-free-{budget}bytes-seed0"] for budget in (300, 1000)]
     assert [(r.setting.k, r.bytes_per_page) for r in free] == [(1, 260), (3, 780)]
     for budget in (300, 1000):
-        for name, most in (("quantised", budget), ("plaid", budget), (SHIPPED, budget - 26)):
+        in_full = [(name, budget) for name in ("quantised", "plaid", "ward-1bit")]
+        for name, most in (*in_full, (SHIPPED, budget - 26)):
             listed = "-L200" if name == SHIPPED else ""
             result = found[f"{name}-{budget}bytes{listed}-seed0"]
             assert result.setting.k is None
             assert 0.5 * most < result.bytes_per_page <= most
     assert found["quantised-300bytes-seed0"].bytes_per_page == 300 // 33 * 33
+    assert found["ward-1bit-300bytes-seed0"].bytes_per_page == 2 + 298 // 16 * 16
 
 
 def test_an_adapted_codebook_is_counted(

@@ -8,17 +8,22 @@ import numpy as np
 import pytest
 
 import glie
+from glie.codec.make import make_codebook
+from glie.codec.readout import shared
 from glie.codec.readout.generative import FitScores
+from glie.evaluation.fits import facts
 from glie.evaluation.methods import (
     ADAPTED,
     NORM_POWER,
     SHIPPED,
     chosen_methods,
+    codebook_for,
     fitted,
     glie_free,
     scaled,
     with_networks,
 )
+from glie.identity import EncoderId
 from tests.codec.networks import fitted_codec, fitted_of, random_codec
 from tests.conftest import make_arrays
 from tests.evaluation.topics import (
@@ -39,6 +44,24 @@ def test_methods_are_asked_for_by_name() -> None:
         chosen_methods("glie")
     with pytest.raises(glie.InputError, match="plaid need sets to fit centroids on; give --fit"):
         chosen_methods("plaid", codec=True)
+
+
+def test_the_codebook_of_an_encoder() -> None:
+    """The shipped one, or the largest of those registered for it; never that of another."""
+    pages, mine = glie.Pages(make_arrays(40, dim=32)), EncoderId("mine", "1")
+    assert codebook_for(mine, 32) is None
+    books = [make_codebook(pages, mine, codewords) for codewords in (20, 50, 30)]
+    for book in books:
+        shared.register(book)
+    found = codebook_for(EncoderId("mine"), 32)
+    assert found is not None
+    assert found.digest == books[1].digest
+    assert codebook_for(EncoderId("mine", "2"), 32) is None
+    assert codebook_for(mine, 16) is None
+    shipped = codebook_for(EncoderId("english"), 128)
+    assert shipped is not None
+    assert shipped.is_shipped
+    assert facts(glie.Codec.with_codebook(found, 300)) == {}  # it is not part of an index
 
 
 def test_scaled_vectors_are_longer_the_wider_their_cluster() -> None:

@@ -79,7 +79,7 @@ def test_the_rival_is_the_strongest_baseline_of_each_set() -> None:
 def test_normalised_k_means_is_a_rival_of_all_but_itself() -> None:
     """A raw control and a method in bytes, however good, are rivals of none."""
     scores = {"raw-kmeans": 0.1, "token-pooling": 0.3, "glie-free": 0.5, "glie": 0.6}
-    scores |= {"token-pooling-raw": 0.9, "quantised": 0.9, "plaid": 0.9}
+    scores |= {"token-pooling-raw": 0.9, "quantised": 0.9, "plaid": 0.9, "ward-1bit": 0.9}
     results = Results([make("a", method, 2, 0, [score]) for method, score in scores.items()])
     assert results.strongest("a", 2) == "glie-free"
     gains = {method: margin(results, method, 2) for method in ("glie-stage1", "glie", "glie-free")}

@@ -99,6 +99,7 @@ ORDER = [
     *("full, per cent of uncompressed", "full, sets improved"),
     *("hierarchical pooling", "token pooling, raw (control)", "normalised k-means, scaled"),
     "normalised k-means, 2 bits",
+    "Ward clusters, 1 bit",
     *("centroids and residuals", "codewords", "codewords, adapted", "uncompressed"),
 ]
 

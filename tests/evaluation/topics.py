@@ -87,7 +87,7 @@ class LongTopics(Topics):
         return super()._vectors(text, each) @ rotation.T.astype(np.float32)
 
 
-IN_BYTES = ["glie-free", "quantised", "plaid", SHIPPED, ADAPTED, "uncompressed"]
+IN_BYTES = ["glie-free", "quantised", "ward-1bit", "plaid", SHIPPED, ADAPTED, "uncompressed"]
 
 
 def in_bytes(*budgets: int, methods: list[str] = IN_BYTES, **changes: Any) -> Plan:

@@ -9,7 +9,18 @@ from typing import Annotated
 import typer
 
 import glie
-from glie.cli import cluster, engines, fit, index, light_colpali, maintain, measure, search, serve
+from glie.cli import (
+    cluster,
+    codec,
+    engines,
+    fit,
+    index,
+    light_colpali,
+    maintain,
+    measure,
+    search,
+    serve,
+)
 from glie.errors import InputError
 
 CLUSTER_OPTIONS = {"--workers", "--gpus", "--shards", "--engine"}
@@ -49,6 +60,21 @@ def help_of(verb: Callable[..., None]) -> str:
 for panel, verbs in PANELS.items():
     for verb in verbs:
         app.command(help=help_of(verb), rich_help_panel=panel)(verb)
+
+codebooks = typer.Typer(
+    no_args_is_help=True,
+    context_settings=SETTINGS,
+    help="Make a codebook for an encoder, which all its indexes share.",
+)
+OF_CODECS: dict[str, Callable[..., None]] = {
+    "make": codec.make,
+    "add": codec.add,
+    "list": codec.list_codebooks,
+    "show": codec.show,
+}
+for name, of_codecs in OF_CODECS.items():
+    codebooks.command(name, help=help_of(of_codecs))(of_codecs)
+app.add_typer(codebooks, name="codec", rich_help_panel="Choose and fit a codec")
 
 on_cluster = typer.Typer(
     no_args_is_help=True,

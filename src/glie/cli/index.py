@@ -108,8 +108,18 @@ CodecName = Annotated[
     str | None,
     typer.Option(
         metavar="CODEC",
-        help="A folder from `glie fit`, or free for normalised k-means.",
+        help="A folder from `glie codec make` (which --bytes-per-page goes with) or `glie fit`, or "
+        "free for normalised k-means.",
         show_default="with --k or --dtype, the one shipped for the encoder, else free",
+        rich_help_panel=CODEC_PANEL,
+    ),
+]
+
+Inside = Annotated[
+    bool,
+    typer.Option(
+        "--inside",
+        help="Copy a codebook that `glie codec make` made into the index, to move it alone.",
         rich_help_panel=CODEC_PANEL,
     ),
 ]
@@ -127,6 +137,7 @@ def index(
     k: K = None,
     dtype: Dtype = None,
     codec: CodecName = None,
+    inside: Inside = False,
     as_json: Json = False,
 ) -> None:
     """Index documents. Run it again to add what is new or has changed.
@@ -143,7 +154,9 @@ def index(
     Reading(text=text)  # refused before a folder is created
     fresh = not to.exists()
     with status_line("loading the encoder"):
-        target, reader = open_or_create(to, documents, encoder, choice, language=language)
+        target, reader = open_or_create(
+            to, documents, encoder, choice, language=language, inside=inside
+        )
     run(
         target,
         lambda show: ingest(

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import glie
-from glie.cli.index import Ocr
+from glie.cli.index import Inside, Ocr
 from glie.cli.shared import IndexPath, Json
 from glie.cli.show_index import (
     above_budget,
@@ -67,6 +67,7 @@ def compact(
         ),
     ] = None,
     ocr: Ocr = True,
+    inside: Inside = False,
     as_json: Json = False,
 ) -> None:
     """Rewrite an index without its deleted pages, to free their space.
@@ -84,6 +85,8 @@ def compact(
             found = read_words(index, ocr=ocr, language=language, progress=say)
     else:
         index.compact()
+    if inside:
+        index.keep_codebook()
     after = index.info()
     if as_json:
         words = {} if found is None else {"pages_read": found.pages, "pages_unread": found.unread}

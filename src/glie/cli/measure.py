@@ -41,7 +41,8 @@ def evaluate(
         typer.Option(
             help="all, or a list of: raw-kmeans, token-pooling, cluster-merging, glie-free, "
             "glie-stage1, glie, oracle, hierarchical-pooling, token-pooling-raw (a control), "
-            "glie-free-scaled, quantised, plaid, glie-bytes, glie-bytes-adapted, uncompressed.",
+            "glie-free-scaled, quantised, ward-1bit, plaid, glie-bytes, glie-bytes-adapted, "
+            "uncompressed.",
             show_default="raw-kmeans, glie-free, uncompressed, and the codec's",
         ),
     ] = None,

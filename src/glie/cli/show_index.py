@@ -11,6 +11,7 @@ import rich.text
 import glie
 from glie.cli.terminal import output
 from glie.codec.budget import CODES_SHARE
+from glie.codec.readout import shared
 from glie.wording import count, listing, printable
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def print_info(index: glie.Index, facts: glie.IndexInfo, documents: int) -> None
         ("deleted", f"{facts.deleted:,}" + (" (compact frees them)" if facts.deleted else "")),
         ("encoder", facts.encoder or "not recorded"),
         ("codec", codec_line(index, facts)),
+        *([("codebook", codebook_line(index, facts))] if facts.codebook else []),
         ("on disk", size(lean) + f" in {count(facts.segments, 'segment')}"),
     ]
     if facts.pages:
@@ -77,6 +79,19 @@ def codec_line(index: glie.Index, facts: glie.IndexInfo) -> str:
         return f"{line}, {label or 'normalised k-means'}"
     stages = "fitted, two stages" if index.codec.decoder else "fitted, one stage"
     return f"{line}, {stages} ({size(facts.codec_bytes)}, not counted below)"
+
+
+def codebook_line(index: glie.Index, facts: glie.IndexInfo) -> str:
+    """What the codebook is, where it is, and what it takes of the index."""
+    book = index.codec.codebook
+    made_for = f" for encoder {book.encoder.name!r}" if book and book.encoder else ""
+    line = f"{facts.codebook}, {facts.codebook_size:,} codewords{made_for}"
+    if facts.codebook_in == "glie":
+        return f"{line}; comes with glie"
+    if facts.codebook_in == "shared":
+        return f"{line}; shared: {size(facts.codebook_bytes)} in {shared.folder()}, not counted"
+    each = f", {facts.codebook_bytes / facts.pages:,.0f} bytes a page" if facts.pages else ""
+    return f"{line}; inside: {size(facts.codebook_bytes)}{each}, beside those below"
 
 
 def words_line(facts: glie.IndexInfo) -> str:

@@ -17,9 +17,10 @@ from glie.errors import InputError, VectorError
 from glie.kernels.quantize import row_bytes
 from glie.pages import Pages
 
-MOST_VECTORS = 400_000  # held in memory, sampled over all pages, to fit the codebook
+MOST_NUMBERS = 1 << 27  # of vectors held in memory, sampled over all pages: 1,048,576 at D = 128
 BOOK_SHARE = 0.2  # of the bytes of all pages, at most, for the codebook
 FEWEST_CODEWORDS, MOST_CODEWORDS = 64, 16_384
+LARGEST = 65_536  # codewords for a large corpus, whose sample has VECTORS_A_CODEWORD for each
 VECTORS_A_CODEWORD = 16  # at least, if more pages will come
 CODEWORD_SHARE = 0.8  # above the default: a corpus's own codewords fit it better
 FIT_PAGES = 20
@@ -33,7 +34,7 @@ def fits(book: Codebook, pages: Pages) -> bool:
     if book.dim != pages.dim:
         return False
     step = max(1, len(pages) // FIT_PAGES)
-    rest = _rest(every(pages, step, 0))
+    rest = residuals_of(every(pages, step, 0))
     missing = rest - book.codewords[book.nearest(rest)]
     return float((missing**2).sum()) < (1 - EXPLAINED) * float((rest**2).sum())
 
@@ -47,7 +48,7 @@ class Sample(NamedTuple):
 
 
 def drawn(pages: Pages | Iterable[Pages]) -> Sample:
-    """All pages, or every 2nd, 4th, 8th, ... page such that at most MOST_VECTORS vectors are held.
+    """All pages, or every 2nd, 4th, 8th, ... page such that at most MOST_NUMBERS numbers are held.
 
     Blocks are read one by one. The sample does not depend on how pages are divided into blocks.
     """
@@ -63,13 +64,14 @@ def drawn(pages: Pages | Iterable[Pages]) -> Sample:
             if count % step == 0:
                 kept.append(rows if step == 1 else rows.copy())  # a view would keep its block
                 held += len(rows)
-            while held > MOST_VECTORS and len(kept) > 1:
+            while held * rows.shape[1] > MOST_NUMBERS and len(kept) > 1:
                 kept, step = [rows.copy() for rows in kept[::2]], 2 * step
                 held = sum(map(len, kept))
             count, vectors = count + 1, vectors + len(rows)
     if not kept:
         raise InputError("pages: expected at least one to adapt to")
-    return Sample(_packed(kept), count, vectors)
+    whole = len(block) == count and step == 1  # one block: there is nothing to copy
+    return Sample(block if whole else _packed(kept), count, vectors)
 
 
 def _blocks(pages: Pages | Iterable[Pages]) -> Iterator[Pages]:
@@ -85,15 +87,17 @@ def adapted_to(sample: Sample, bytes_per_page: int, *, more: bool) -> tuple[Code
     `more` pages will come, among which it weighs little."""
     dim = sample.pages.dim
     if more:
-        codewords = sample.of_vectors // VECTORS_A_CODEWORD
+        codewords, most = sample.of_vectors // VECTORS_A_CODEWORD, MOST_CODEWORDS
     else:
         codeword = row_bytes(dim, CODEWORD_TYPE) + 2  # and its length
         codewords = int(BOOK_SHARE * bytes_per_page * sample.of_pages) // codeword
-    codewords = min(
-        max(codewords, FEWEST_CODEWORDS), MOST_CODEWORDS, max(1, sample.of_vectors // 4)
-    )
+        supported = len(sample.pages.vectors) // VECTORS_A_CODEWORD
+        most = min(LARGEST, max(MOST_CODEWORDS, supported))
+    codewords = min(max(codewords, FEWEST_CODEWORDS), most, max(1, sample.of_vectors // 4))
     notes = {"adapted_to": sample.of_pages}
-    book = fit_codebook(_rest(sample.pages), codewords, codeword_share=CODEWORD_SHARE, notes=notes)
+    book = fit_codebook(
+        residuals_of(sample.pages), codewords, codeword_share=CODEWORD_SHARE, notes=notes
+    )
     # with few pages even the smallest codebook takes more than its share
     left = bytes_per_page if more else bytes_per_page - len(book.to_bytes()) // sample.of_pages
     config = config_for(max(left, least_bytes(dim, len(book))), dim, len(book))
@@ -105,7 +109,7 @@ def every(pages: Pages, step: int, first: int) -> Pages:
     return _packed([pages[row] for row in range(first, len(pages), step)])
 
 
-def _rest(pages: Pages) -> Floats:
+def residuals_of(pages: Pages) -> Floats:
     """The residuals of pages. A codebook fitted at one k serves any k."""
     free = anchor(pages, cluster(pages, CodecConfig()))
     codes = quantised(free, ANCHOR_TYPE, exact=False)

@@ -14,6 +14,7 @@ from glie.codec.budget import adaptive_config, bytes_for_text, vector_bytes
 from glie.codec.choose import chosen_for
 from glie.codec.codes import Codes
 from glie.codec.config import CodecConfig
+from glie.codec.readout import shared
 from glie.codec.readout.base import AnchorsOnly, Readout
 from glie.codec.readout.codebook import Codebook
 from glie.codec.readout.decoder import AnyDecoder
@@ -78,15 +79,18 @@ class Codec:
         """The codec for pages of `bytes_per_page` bytes on disk.
 
         It starts with the codebook of the embedded encoder. An index whose first pages this does
-        not fit makes a codebook of them. `adapt=True` always makes one, `adapt=False` never does.
+        not fit takes one that was registered for its encoder (`glie codec make`), or makes a
+        codebook of the pages. `adapt=True` always makes one, `adapt=False` never does.
         """
         return cls(bytes_per_page=bytes_per_page, adapt=adapt)
 
     @classmethod
-    def with_codebook(cls, codebook: Codebook, bytes_per_page: int) -> Self:
-        """The codec for a budget with this codebook; it does not adapt."""
+    def with_codebook(cls, codebook: Codebook, bytes_per_page: int, *, adapt: bool = False) -> Self:
+        """The codec for a budget with this codebook. It does not adapt; with `adapt`, the first
+        pages choose its settings again, and only a codebook of glie gives way to another."""
         readout = Residual(codebook)
-        return cls.from_config(readout.config_for(bytes_per_page), readout)
+        config = dataclasses.replace(readout.config_for(bytes_per_page), adapt=adapt)
+        return cls.from_config(config, readout)
 
     @classmethod
     def from_config(cls, config: CodecConfig, readout: Readout | None = None) -> Self:
@@ -120,7 +124,12 @@ class Codec:
     def encoder(self) -> EncoderId | None:
         """The encoder it was made for. None if it is not known, or if the codec may still adapt to
         another."""
-        return None if self.adapts else self.readout.encoder
+        return None if self.adapts and not self._keeps_codebook else self.readout.encoder
+
+    @property
+    def _keeps_codebook(self) -> bool:
+        """Whether it has a codebook that was chosen for its pages, also if it adapts."""
+        return self.codebook is not None and not self.codebook.is_shipped
 
     @property
     def notes(self) -> Mapping[str, Any]:
@@ -206,16 +215,25 @@ class Codec:
         self._check_ready()
         return self._with(adapt=False)
 
-    def for_pages(self, pages: Pages | Iterable[Pages], *, more: bool = False) -> Codec:
+    def for_pages(
+        self,
+        pages: Pages | Iterable[Pages],
+        *,
+        more: bool = False,
+        encoder: Identified | Mapping[str, Any] | str | None = None,
+    ) -> Codec:
         """The codec to store these pages with: this one, unless it may adapt and its codebook does
-        not fit them; then one with another codebook of glie, or with one made of the pages."""
-        if not self.adapts:
+        not fit them; then one with another codebook of glie, with one that was registered for their
+        encoder (`glie codec make`), or with one made of the pages."""
+        if not self.adapts or self._keeps_codebook:
             return self
         sample = drawn(pages)
         if self.readout.fits(sample.pages):
             return self
         if isinstance(self.readout, Residual):
-            for book in Codebook.all_shipped():
+            made_for = EncoderId.of(encoder)
+            registered = made_for and shared.made_for(made_for, sample.pages.dim)
+            for book in (*Codebook.all_shipped(), *(registered or ())):
                 if fits(book, sample.pages):
                     return self._with_book(book)
         return self._adapted(sample, more)

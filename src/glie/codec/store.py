@@ -16,6 +16,7 @@ from glie.codec.config import CodecConfig, CodecVersionError
 from glie.codec.readout.base import AnchorsOnly, Readout
 from glie.codec.readout.generative import WEIGHTS, Generative
 from glie.codec.readout.residual import CODEBOOK, Residual
+from glie.codec.readout.shared import CodebookError
 from glie.codec.readout.transform import COORDINATES, Transform
 from glie.errors import CodecError, InputError, MissingExtraError
 from glie.identity import EncoderId
@@ -46,11 +47,15 @@ def from_settings(settings: Mapping[str, Any], place: str) -> Codec:
     return from_files({CONFIG: _json({"format": FORMAT, "version": VERSION, **settings})}, place)
 
 
+def config_file(settings: Mapping[str, Any]) -> bytes:
+    """The content of config.json for these settings."""
+    return _checked_json({"format": FORMAT, "version": VERSION, **settings})
+
+
 def to_files(codec: Codec) -> dict[str, bytes]:
     """The files of a codec by name: config.json and those of its read-out."""
     described, files = codec.readout.to_files()
-    settings = {"format": FORMAT, "version": VERSION, **settings_of(codec), **described}
-    return {CONFIG: _checked_json(settings), **files}
+    return {CONFIG: config_file({**settings_of(codec), **described}), **files}
 
 
 def codec_digest(codec: Codec) -> str:
@@ -88,8 +93,8 @@ def _described(settings: dict[str, Any], files: Mapping[str, bytes], place: str)
         kinds = (kind for key, kind in READOUTS.items() if key in settings)
         readout = next(kinds, AnchorsOnly).from_files(settings, files, place)
         return Codec.from_config(CodecConfig.from_dict(settings), readout)
-    except CodecVersionError as error:
-        raise CodecVersionError(f"{place}: {error}") from None
+    except (CodecVersionError, CodebookError) as error:
+        raise type(error)(f"{place}: {error}") from None
     except KeyError as error:
         raise CodecError(f"{place}: damaged: {error} is missing") from None
     except (InputError, TypeError, AttributeError, ValueError) as error:

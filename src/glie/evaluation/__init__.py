@@ -3,12 +3,13 @@
 from glie.evaluation.datasets import Dataset, load, load_pages, sets_in
 from glie.evaluation.encoded import Encoded, joined
 from glie.evaluation.encoding import encode
-from glie.evaluation.sampling import sample
+from glie.evaluation.sampling import blocks, sample
 from glie.evaluation.vectors import read_corpora
 
 __all__ = [
     "Dataset",
     "Encoded",
+    "blocks",
     "encode",
     "joined",
     "load",

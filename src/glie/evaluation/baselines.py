@@ -170,7 +170,11 @@ class ResidualCode:
 
 def pooled(pages: Pages, bytes_per_page: int) -> Codes:
     """Normalised means of hierarchical clusters, as many as fit the budget as residual codes."""
-    k = (bytes_per_page - LENGTH_BYTES) // _residual_bytes(pages.dim)
+    return _merged(pages, bytes_per_page, _residual_bytes(pages.dim))
+
+
+def _merged(pages: Pages, bytes_per_page: int, vector_bytes: int) -> Codes:
+    k = (bytes_per_page - LENGTH_BYTES) // vector_bytes
     return anchor(pages, merge(pages, CodecConfig(k=min(MAX_K, k)).k))
 
 
@@ -187,8 +191,27 @@ def plaid(code: ResidualCode, pages: Pages, bytes_per_page: int, seed: int = 0) 
 
 def plaid_bytes(codes: Codes) -> int:
     """Bytes that PLAID stores of all pages: codes, and the number of vectors of each page."""
-    vectors = int(np.count_nonzero(codes.counts))
-    return vectors * _residual_bytes(codes.dim) + LENGTH_BYTES * len(codes)
+    return _bytes(codes, _residual_bytes(codes.dim))
+
+
+def ward_1bit(pages: Pages, bytes_per_page: int, seed: int = 0) -> Codes:
+    """Normalised means of hierarchical clusters, as many as fit at 1 bit a number: its sign, and a
+    zero counts as negative. Nothing else is stored, and vectors are not rotated. `seed` is not
+    used."""
+    codes = _merged(pages, bytes_per_page, row_bytes(pages.dim, "int1"))
+    used = codes.counts > 0
+    sign = np.float32(1 / math.sqrt(pages.dim))
+    codes.vectors[used] = np.where(codes.vectors[used] > 0, sign, -sign)
+    return codes
+
+
+def ward_1bit_bytes(codes: Codes) -> int:
+    """Bytes of the signs, and of the number of vectors of each page."""
+    return _bytes(codes, row_bytes(codes.dim, "int1"))
+
+
+def _bytes(codes: Codes, vector_bytes: int) -> int:
+    return int(np.count_nonzero(codes.counts)) * vector_bytes + LENGTH_BYTES * len(codes)
 
 
 def _residual_bytes(dim: int) -> int:

@@ -132,8 +132,8 @@ def facts(codec: Codec) -> dict[str, Any]:
         sizes = (array.size for array in (*readout.fitted.refiner, *readout.fitted.decoder))
         kept = {name: notes.get(name) for name in ("pages", "queries", "steps", "seconds")}
         return {"parameters": int(sum(sizes)), **kept}
-    _, tables = readout.to_files()  # none for a codebook that comes with glie
-    if tables:
+    if "adapted_to" in notes:
+        _, tables = readout.to_files()
         size = sum(map(len, tables.values()))
-        return {"codebook_bytes": size, "pages": notes.get("adapted_to")}
+        return {"codebook_bytes": size, "pages": notes["adapted_to"]}
     return {}

@@ -16,6 +16,7 @@ from glie.codec.budget import vector_bytes
 from glie.codec.codec import Codec
 from glie.codec.codes import Codes
 from glie.codec.config import MAX_K
+from glie.codec.readout import shared
 from glie.codec.readout.codebook import Codebook
 from glie.codec.readout.generative import Generative
 from glie.errors import InputError
@@ -28,6 +29,8 @@ from glie.evaluation.baselines import (
     raw_kmeans,
     token_pooling,
     token_pooling_raw,
+    ward_1bit,
+    ward_1bit_bytes,
 )
 from glie.identity import EncoderId
 from glie.pages import Pages
@@ -130,6 +133,15 @@ FREE = (
         seeded=True,
         by_bytes=True,
     ),
+    Method(
+        "ward-1bit",
+        "Ward clusters, 1 bit",
+        "Ward clusters, the sign of each number of their unit means, as many as fit: the "
+        "training-free code of optivision-rag 0.5 (HierarchicalMerge, binary).",
+        ward_1bit,
+        by_bytes=True,
+        size=ward_1bit_bytes,
+    ),
 )
 
 
@@ -165,11 +177,12 @@ def residual_coded(code: ResidualCode) -> Method:
 
 
 def codebook_for(encoder: EncoderId, dim: int) -> Codebook | None:
-    """The codebook that glie ships for this encoder."""
+    """The codebook that glie ships for this encoder, or else the largest that is registered for it
+    on this machine."""
     for book in Codebook.all_shipped():
         if book.dim == dim and book.encoder is not None and book.encoder.matches(encoder):
             return book
-    return None
+    return max(shared.made_for(encoder, dim), key=len, default=None)
 
 
 ORACLE, UNCOMPRESSED, PLAID = "oracle", "uncompressed", "plaid"
@@ -187,7 +200,8 @@ LEARNED = {
     SHIPPED: (
         "codewords",
         "GLIE in bytes: anchors at 2 bits a number, and residuals as codewords of the codebook "
-        "that glie ships; the shortlist is reconstructed from them and reranked.",
+        "that glie ships, or that `glie codec make` has made for the encoder; the shortlist is "
+        "reconstructed from them and reranked.",
     ),
     ADAPTED: (
         "codewords, adapted",

@@ -117,6 +117,7 @@ COLOURS = {
     "glie-stage1": "#3d94bd",
     "glie": "#0b4f6e",
     "quantised": "#5a9e6f",
+    "ward-1bit": "#e0a030",
     PLAID: "#d1495b",
     SHIPPED: "#6a3d9a",
     ADAPTED: "#b294cf",

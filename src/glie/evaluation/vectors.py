@@ -43,6 +43,14 @@ def read_corpora(path: str | os.PathLike[str]) -> dict[str, Corpus]:
     return {name: _pages(source, mine) for name, mine in grouped(keys, source.stem).items()}
 
 
+def shuffled(path: str | os.PathLike[str], rng: np.random.Generator) -> Corpus:
+    """The pages of an .npz file in random order, read on demand."""
+    source = Path(path)
+    with _opened(source) as file:
+        keys = list(file.files)
+    return _pages(source, [keys[place] for place in rng.permutation(len(keys)).tolist()])
+
+
 def grouped(keys: Sequence[str], otherwise: str) -> dict[str, list[str]]:
     """The keys of each corpus. A folder is a corpus; keys without a folder belong to `otherwise`.
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from glie.codec.codec import Codec
 from glie.errors import IdError, InputError, VectorError
+from glie.identity import EncoderId
 from glie.index.segment import StoredCodes
 from glie.index.writer import (
     PAGES_PER_STEP,
@@ -58,7 +59,11 @@ def batches_of(
 
 
 def adapt(
-    codec: Codec, pages: Pages | Iterable[Batch], batches: Iterable[Batch], analyzer: Analyzer
+    codec: Codec,
+    pages: Pages | Iterable[Batch],
+    batches: Iterable[Batch],
+    analyzer: Analyzer,
+    encoder: EncoderId | None,
 ) -> tuple[Codec, Iterable[Batch]]:
     """The codec adapted to the first pages of an addition, and all batches."""
     if isinstance(pages, Pages):
@@ -69,7 +74,7 @@ def adapt(
     if any(len(some) for some in first):
         texts = [text for batch in held for text in _texts(batch)[:FIRST_PAGES]]
         codec = codec.beside_text(_text_bytes(texts[:FIRST_PAGES], analyzer))
-        codec = codec.for_pages(first, more=more)
+        codec = codec.for_pages(first, more=more, encoder=encoder)
     return codec, batches
 
 

@@ -21,8 +21,10 @@ from typing import Any
 
 from glie.codec.codec import Codec
 from glie.codec.config import CodecVersionError
+from glie.codec.readout.shared import CodebookError, is_registered
 from glie.codec.store import (
     CONFIG,
+    config_file,
     from_files,
     from_settings,
     read_files,
@@ -223,7 +225,19 @@ class Folder:
         """The path of a file in `segments/`."""
         return self.path / SEGMENTS / f"{number:08d}.{kind}"
 
-    def make(self, codec: Codec, encoder: EncoderId | None, text: TextEntry | None = None) -> None:
+    @property
+    def inside(self) -> bool:
+        """Whether its codebook is kept in the index, also if others share it."""
+        return (self.path / CODEC).is_dir()
+
+    def make(
+        self,
+        codec: Codec,
+        encoder: EncoderId | None,
+        text: TextEntry | None = None,
+        *,
+        inside: bool = False,
+    ) -> None:
         """Make a new index; the folder must be absent or empty."""
         if encoder is not None:
             codec.check_encoder(encoder)
@@ -253,7 +267,7 @@ class Folder:
                 raise IndexFolderError(f"{self.path}: already an index, made just now")
             made_by = encoder or codec.encoder
             recorded = None if made_by is None else made_by.to_dict()
-            self.commit(Manifest(self.keep(codec), recorded, text=text))
+            self.commit(Manifest(self.keep(codec, inside=inside), recorded, text=text))
 
     def _has_segments(self) -> bool:
         """Whether there are files of an index. They are written only after a manifest."""
@@ -261,13 +275,19 @@ class Folder:
             return any(OWN_FILE.fullmatch(p.name) for p in (self.path / SEGMENTS).iterdir())
         return False
 
-    def keep(self, codec: Codec) -> dict[str, Any]:
-        """Write the files of a codec, if it has any; returns its entry for the manifest."""
+    def keep(self, codec: Codec, *, inside: bool = False) -> dict[str, Any]:
+        """Write the files of a codec, if it has any; returns its entry for the manifest. A shared
+        codebook is only named there, unless this index keeps its codebook `inside`, now and with
+        all later codecs."""
         settings, files = settings_of(codec), to_files(codec)
-        if len(files) == 1:  # the settings are all
-            return settings
-        folder = self.path / CODEC
+        book, folder = codec.codebook, self.path / CODEC
         try:
+            if inside and book is not None:
+                folder.mkdir(exist_ok=True)  # also where the first pages choose the codebook
+            if len(files) == 1:  # the settings are all
+                return settings
+            if book is not None and not self.inside and is_registered(book):
+                return settings
             folder.mkdir(exist_ok=True)
             for name, data in files.items():
                 write_durably(folder / name, data)
@@ -285,11 +305,18 @@ class Folder:
                 return from_settings(settings, str(self.path))
             folder = self.path / CODEC
             files = read_files(folder)
+            if named != _codec_digest(files) and CONFIG in files:
+                # an interrupted commit may have left the settings of the state that it was to make
+                files[CONFIG] = config_file(settings)
             if named != _codec_digest(files):
                 raise damaged(folder, "it is not the codec that the manifest names")
             return from_files(files, str(folder))
         except OSError as error:
             raise damaged(self.path / CODEC, f"it cannot be read: {error.strerror}") from None
+        except CodebookError as error:
+            made_by = EncoderId.of(manifest.encoder)
+            whose = "" if made_by is None else f" (its vectors are of {made_by})"
+            raise OtherVersionError(f"{error}{whose}") from None
         except CodecVersionError as error:
             raise OtherVersionError(str(error)) from None
         except InputError as error:

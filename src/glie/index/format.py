@@ -41,7 +41,8 @@ PQ_HEADER = struct.Struct("<8sIIQQQQQQ")
 
 
 class OtherVersionError(CorruptIndexError):
-    """An undamaged file of another version of glie: there is nothing to repair."""
+    """An undamaged file of another version of glie, or one that needs a codebook which is not on
+    this machine: there is nothing to repair."""
 
 
 def damaged(path: Path, what: str) -> CorruptIndexError:

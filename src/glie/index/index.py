@@ -79,10 +79,14 @@ class Index:
         *,
         encoder: Identified | Mapping[str, Any] | str | None = None,
         language: str | None = None,
+        inside: bool = False,
     ) -> Index:
         """Make an empty index, with its own copy of the codec. `encoder` is what makes the
         vectors: an encoder, its name, or its name and revision. Indexing and searching then
         check it. A codec that was fitted for another encoder is refused.
+
+        Of a codebook that is registered on this machine (`glie codec make`), the index only names
+        the digest; `inside` gives it a copy of that as well.
 
         `language` is that of the texts given to `add`, whose words are stemmed: a name or a code
         such as "de", or "none". By default it is English for glie's English encoders, and none for
@@ -90,7 +94,7 @@ class Index:
         if codec is not None and not isinstance(codec, Codec):
             raise InputError(f"codec: expected a glie.Codec, found {codec!r}")
         text = None if language is None else TextEntry(language_named(language))
-        Folder(path).make(codec or Codec(), EncoderId.of(encoder), text)
+        Folder(path).make(codec or Codec(), EncoderId.of(encoder), text, inside=inside)
         return cls(path)
 
     @classmethod
@@ -266,7 +270,7 @@ class Index:
             kept = merge_tail(state, writer, gone, arriving)
             codec, analyzer = self.codec, self.analyzer
             if codec.adapts and state.manifest.dim is None:
-                codec, batches = adapt(codec, pages, batches, analyzer)
+                codec, batches = adapt(codec, pages, batches, analyzer, self.encoder)
             dim = state.manifest.dim
             arrived, dim = add_batches(batches, codec, writer, state, leaving, dim, analyzer)
             if arrived or gone:
@@ -336,6 +340,17 @@ class Index:
             rewrite(state, writer, texts, analyzer_of(text.language))
             self._commit(state, writer, [], set(), state.manifest.dim, text=text)
 
+    def keep_codebook(self) -> None:
+        """Copy a codebook that this index shares with others into it, so that it can move alone.
+        An index that has no shared codebook stays as it is."""
+        with self._change() as state:
+            manifest = state.manifest
+            entry = self._folder.keep(self.codec, inside=True)
+            if entry != manifest.codec:
+                number = manifest.generation + 1
+                self._folder.commit(dataclasses.replace(manifest, codec=entry, generation=number))
+                self.refresh()
+
     def shrunk(
         self,
         to: str | os.PathLike[str],
@@ -352,8 +367,11 @@ class Index:
             raise IndexFolderError(f"{to}: already there; choose another name")
         known = state.manifest.text
         language = None if known is None else known.language or "none"
+        inside = self._folder.inside
         with finished(Path(to).absolute()) as place:
-            made = Index.create(place, codec, encoder=self.encoder, language=language)
+            made = Index.create(
+                place, codec, encoder=self.encoder, language=language, inside=inside
+            )
             with made._change() as empty:
                 writer = SegmentWriter(made._folder, empty.manifest.next_number)
                 write_shrunk(state, writer, self.codec, codec, progress)

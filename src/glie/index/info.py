@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from glie.codec.codec import Codec
+from glie.codec.readout.codebook import Codebook
 from glie.index.folder import Folder
 from glie.index.snapshot import Snapshot
 from glie.renamed import renamed
@@ -39,6 +40,10 @@ class IndexInfo:
     pages_with_text: int = 0
     language: str | None = None  # whose stems these are
     column_bytes: int = 0  # of `bytes`, columns of metadata, which answer filters
+    codebook: str | None = None  # its digest
+    codebook_size: int = 0  # in codewords
+    codebook_bytes: int = 0  # of its file; part of `codec_bytes` if it is inside
+    codebook_in: str | None = None  # index: inside; glie: comes with it; shared: a user's folder
 
     words = renamed("words", "codewords")
     finder_bytes = renamed("finder_bytes", "candidate_bytes")
@@ -64,6 +69,7 @@ def index_info(folder: Folder, state: Snapshot, codec: Codec) -> IndexInfo:
     )
     stored = sum(segment.pages for segment in state.segments)
     code_bytes = sum(segment.code_bytes for segment in state.segments)
+    book = codec.codebook
     return IndexInfo(
         pages=len(state),
         deleted=sum(entry.deleted for entry in manifest.segments),
@@ -87,4 +93,12 @@ def index_info(folder: Folder, state: Snapshot, codec: Codec) -> IndexInfo:
         pages_with_text=0 if state.words is None else state.words.pages,
         column_bytes=sum(columns.bytes for columns in state.columns if columns),
         language=None if manifest.text is None else manifest.text.language,
+        codebook=None if book is None else book.digest,
+        codebook_size=0 if book is None else len(book),
+        codebook_bytes=0 if book is None else len(book.to_bytes()),
+        codebook_in=None if book is None else _place(book, inside="fitted" in manifest.codec),
     )
+
+
+def _place(book: Codebook, *, inside: bool) -> str:
+    return "index" if inside else "glie" if book.is_shipped else "shared"

@@ -72,6 +72,11 @@ class Codebook:
         the order of its words."""
         return self.encoder is not None and self.encoder.name in SHIPPED
 
+    @functools.cached_property
+    def is_shipped(self) -> bool:
+        """Whether it comes with glie."""
+        return any(self.digest == book.digest for book in Codebook.all_shipped())
+
     @property
     def shares(self) -> tuple[float, float]:
         """The shares of anchor and codeword in a reconstructed vector."""
@@ -199,9 +204,9 @@ def fit_codebook(
     home = nearest_codewords(rest, centroids, np.arange(len(centroids) + 1), centroids)
     order = np.argsort(home, kind="stable")
     bounds = np.searchsorted(home[order], np.arange(len(centroids) + 1))
-    progress(Progress("fitting codewords"))
     codewords, starts = [], [0]
-    for first, last in pairwise(bounds.tolist()):
+    for place, (first, last) in enumerate(pairwise(bounds.tolist())):
+        progress(Progress("lists of codewords fitted", place, len(centroids)))
         mine = last * size // count - first * size // count  # its share of `size`
         if mine:
             rows = rest[order[first:last]]

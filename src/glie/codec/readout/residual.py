@@ -17,7 +17,8 @@ import numpy.typing as npt
 from glie.codec.adapt import fits
 from glie.codec.budget import config_for
 from glie.codec.codes import Blobs, Codes, stored_as
-from glie.codec.config import CodecConfig, CodecVersionError
+from glie.codec.config import CodecConfig
+from glie.codec.readout import shared
 from glie.codec.readout.base import AnchorsOnly, Readout, repeated
 from glie.codec.readout.codebook import Codebook, residuals
 from glie.codec.readout.pairs import most_residual_bytes, read_pairs, residual_blob
@@ -111,9 +112,7 @@ class Residual:
 
     def to_files(self) -> tuple[dict[str, Any], dict[str, bytes]]:
         """The codebook, unless it comes with glie."""
-        if any(self.codebook.digest == book.digest for book in Codebook.all_shipped()):
-            return {}, {}
-        return {}, {CODEBOOK: self.codebook.to_bytes()}
+        return {}, {} if self.codebook.is_shipped else {CODEBOOK: self.codebook.to_bytes()}
 
     @classmethod
     def from_files(cls, settings: dict[str, Any], files: Mapping[str, bytes], place: str) -> Self:
@@ -121,17 +120,24 @@ class Residual:
         if CODEBOOK in files:
             book = Codebook.from_bytes(files[CODEBOOK], f"{place}, {CODEBOOK}")
         else:
-            found = {book.digest: book for book in Codebook.all_shipped()}
-            if named not in found:
-                raise CodecVersionError(
-                    f"it needs the codebook {named}, and this version of glie comes with "
-                    f"{' and '.join(found)}; index the documents again, or use the version that "
-                    "wrote it"
-                )
-            book = found[named]
+            book = _named(named)
         if book.digest != named:
             raise InputError(f"{CODEBOOK} is not the file that config.json names")
         return cls(book)
+
+
+def _named(digest: str) -> Codebook:
+    """The codebook that settings name: one that comes with glie, or one that indexes share."""
+    shipped = {book.digest: book for book in Codebook.all_shipped()}
+    found = shipped.get(digest) or shared.find(digest)
+    if found is None:
+        raise shared.CodebookError(
+            f"it needs the codebook {digest}, which is not beside it, not among those of this "
+            f"version of glie ({', '.join(shipped)}), and not in {shared.folder()}; `glie codec "
+            f"add CODEC` puts it there, from the folder that `glie codec make` wrote, or copy "
+            f"{digest}{shared.SUFFIX} from the machine that has it; else index the documents again"
+        )
+    return found
 
 
 def residual_codes(
