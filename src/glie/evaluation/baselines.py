@@ -15,6 +15,7 @@ from glie.codec.readout.codebook import Codebook, fit_codebook
 from glie.errors import MissingExtraError
 from glie.kernels.kmeans import Clusters
 from glie.kernels.quantize import row_bytes
+from glie.kernels.ward import ward_groups
 from glie.pages import Floats, Pages
 
 Ints = npt.NDArray[np.int64]
@@ -116,22 +117,8 @@ def merge_labels(vectors: Floats, k: int) -> Ints:
     the squared distance of unit vectors is twice their cosine distance. Equal vectors share a
     cluster, so a page with few distinct vectors has fewer than k.
     """
-    try:
-        from scipy.cluster.hierarchy import linkage
-    except ImportError:
-        raise MissingExtraError("cluster merging", "baselines") from None
-    rows = len(vectors)
-    cluster = np.arange(rows)
-    if rows > 1:
-        steps = linkage(vectors, "ward")  # the two clusters merged, and their distance
-        distinct = 1 + int(np.count_nonzero(steps[:, 2]))
-        for step in range(rows - min(k, distinct)):
-            one, other = steps[step, :2]
-            cluster[(cluster == one) | (cluster == other)] = rows + step
-    _, first, labels, sizes = np.unique(
-        cluster, return_index=True, return_inverse=True, return_counts=True
-    )
-    return np.argsort(np.lexsort((first, -sizes)))[labels]
+    groups, _ = ward_groups(vectors, np.array([0, len(vectors)]), np.array([k]))
+    return np.argsort(np.argsort(-np.bincount(groups), kind="stable"))[groups]
 
 
 @dataclasses.dataclass(frozen=True)
