@@ -13,6 +13,7 @@ import glie
 from glie.cli.shared import Cache, Json, say_left_out
 from glie.cli.show_index import size
 from glie.cli.terminal import errors, output, print_json, status_line
+from glie.codec.adapt import EXPLAINED, explained
 from glie.codec.readout import shared
 from glie.errors import CodecError, InputError
 from glie.identity import EncoderId, check_match
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from glie.encoders import Encoder
     from glie.evaluation import Dataset, Encoded
     from glie.progress import OnProgress
+
+MOST_HELD = 20  # pages, to see whether a codebook fits others
 
 CodecFolder = Annotated[
     Path, typer.Argument(metavar="CODEC", help="A folder from `glie codec make`.")
@@ -87,11 +90,17 @@ def make(
     glie.Codec.with_codebook(book, bytes_per_page, adapt=True).save(to)
     file = shared.register(book)
     vectors = sum(source["vectors"] for source in drawn.sources.values())
+    share = drawn.explained_by(book)
     if as_json:
-        print_json({"codec": str(to), **_facts(book, str(file))})
+        print_json({"codec": str(to), "explained": share, **_facts(book, str(file))})
         return
     print(f"{to}: {_described(book)}, made of {vectors:,} vectors")
     print(f"registered as {book.digest} in {file.parent}")
+    if share is not None:
+        print(f"it explains {share:.0%} of the residuals of pages held out")
+    if share is not None and share <= EXPLAINED:
+        said = f"below {EXPLAINED:.0%}, no index takes it by itself: its own codebook may be better"
+        errors.print(f"{said}; give more pages", style="yellow", soft_wrap=True)
     if codewords is None and len(book) < FEWEST:
         said = f"{vectors:,} vectors are few: {FEWEST:,} codewords need {vectors_for(FEWEST):,}"
         errors.print(f"{said}; give more pages", style="yellow", soft_wrap=True)
@@ -105,6 +114,7 @@ class _Drawn:
         self.encoder: EncoderId | None = None  # of the pages
         self.sources: dict[str, dict[str, int]] = {}  # pages and vectors of each
         self._engine: Encoder | None = None
+        self._held: list[glie.Pages] = []  # one of each block, not fitted on
 
     def blocks(
         self, sources: list[str], vectors: int, seed: int, say: OnProgress
@@ -118,11 +128,20 @@ class _Drawn:
             share = -(-vectors // len(sources))
             for block in blocks(name, share, seed, lambda one: self._encoded(one, say)):
                 self._check(name, block.encoder)
-                found["pages"] += len(block.pages)
-                found["vectors"] += len(block.pages.vectors)
-                done += len(block.pages.vectors)
+                pages = block.pages
+                if len(pages) > 1 and len(self._held) < MOST_HELD:
+                    self._held.append(pages.slice(0, 1))
+                    pages = pages.slice(1, len(pages))
+                found["pages"] += len(pages)
+                found["vectors"] += len(pages.vectors)
+                done += len(pages.vectors)
                 say(Progress("vectors sampled", done, max(done, vectors)))
-                yield block.pages
+                yield pages
+
+    def explained_by(self, book: Codebook) -> float | None:
+        """The mean share of the residuals of the pages held out; None if there are none."""
+        shares = [explained(book, page) for page in self._held]
+        return sum(shares) / len(shares) if shares else None
 
     def _encoded(self, dataset: Dataset | Encoded, say: OnProgress) -> Encoded:
         from glie.encoders import load_encoder

@@ -31,12 +31,16 @@ EXPLAINED = 0.25
 
 def fits(book: Codebook, pages: Pages) -> bool:
     """Whether a codebook suits these pages: it explains enough of the residuals of some of them."""
-    if book.dim != pages.dim:
-        return False
+    return book.dim == pages.dim and explained(book, pages) > EXPLAINED
+
+
+def explained(book: Codebook, pages: Pages) -> float:
+    """The share of the energy of residuals that codewords explain, on some of the pages."""
     step = max(1, len(pages) // FIT_PAGES)
     rest = residuals_of(every(pages, step, 0))
     missing = rest - book.codewords[book.nearest(rest)]
-    return float((missing**2).sum()) < (1 - EXPLAINED) * float((rest**2).sum())
+    whole = float((rest**2).sum())
+    return 1 - float((missing**2).sum()) / whole if whole else 0.0
 
 
 class Sample(NamedTuple):

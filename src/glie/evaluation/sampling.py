@@ -29,7 +29,7 @@ ACCEPTED = (
 )
 
 
-BLOCK = 256  # pages that `blocks` encodes at a time
+BLOCK = 64  # pages that `blocks` encodes at a time
 
 
 class Sample(NamedTuple):
