@@ -139,13 +139,13 @@ def test_vectors_of_any_encoder(run: Run, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_what_makes_no_codebook(run: Run, documents: Path) -> None:
-    for arguments, said in (
-        (["nowhere"], "no such file or folder"),
-        (["reports", "--bytes-per-page", "3"], "bytes_per_page"),
-        (["reports", "--encoder", "nothing-like-it"], "nothing-like-it"),
+    for arguments, code, said in (
+        (["nowhere"], 1, "no such file or folder"),
+        (["reports", "--bytes-per-page", "3"], 2, "--bytes-per-page"),
+        (["reports", "--encoder", "nothing-like-it"], 1, "nothing-like-it"),
     ):
         done = run("codec", "make", *arguments, "--to", "my.codec")
-        assert done.code == 1
+        assert done.code == code
         assert said in done.err
     glie.Codec(4).save("free.codec")
     for verb in ("add", "show"):
