@@ -148,7 +148,7 @@ for name in (
 ):
     sys.modules[name] = None
 import importlib, pathlib, numpy, tempfile, glie
-from glie.evaluation.baselines import cluster_merging
+from glie.evaluation.baselines import hierarchical_pooling
 from glie.documents import FoundDocument, read_document
 from glie.encoders import load_encoder
 from glie.evaluation.datasets import Dataset, load
@@ -193,7 +193,7 @@ for part in (
     lambda: check_plot(folder / "plot.png"),
     lambda: glie.fit(glie.Pages([numpy.eye(2)])),
     lambda: glie.Codec.from_pretrained("some/codec"),
-    lambda: cluster_merging(glie.Pages([numpy.eye(2)]), 2),
+    lambda: hierarchical_pooling(glie.Pages([numpy.eye(2)]), 2),
     lambda: LightColPali(folder),
     lambda: load("some/set"),
     lambda: load(folder),

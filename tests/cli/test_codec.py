@@ -142,7 +142,7 @@ def test_what_makes_no_codebook(run: Run, documents: Path) -> None:
     for arguments, code, said in (
         (["nowhere"], 1, "no such file or folder"),
         (["reports", "--bytes-per-page", "3"], 2, "--bytes-per-page"),
-        (["reports", "--encoder", "nothing-like-it"], 1, "nothing-like-it"),
+        (["reports", "--encoder", "nothing-like-it"], 2, "nothing-like-it"),
     ):
         done = run("codec", "make", *arguments, "--to", "my.codec")
         assert done.code == code

@@ -327,7 +327,6 @@ def check_ready() -> None:
     try:
         import peft  # noqa: F401
         import PIL  # noqa: F401
-        import scipy  # noqa: F401
         import torch  # noqa: F401
         import transformers  # noqa: F401
     except ImportError:

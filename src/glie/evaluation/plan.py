@@ -12,7 +12,6 @@ from glie.codec.codec import Codec
 from glie.codec.config import CodecConfig
 from glie.codec.readout.codebook import Codebook
 from glie.errors import DatasetError, InputError
-from glie.evaluation.baselines import merge
 from glie.evaluation.encoded import Encoded
 from glie.evaluation.methods import (
     ADAPTED,
@@ -99,8 +98,6 @@ def check_plan(plan: Plan, *, codec: bool, fits: bool, report: bool) -> None:
     for method in FREE:  # a missing extra is reported now
         if method.name in plan.methods:
             method.compress(probe, 64, 0)
-    if PLAID in plan.methods:
-        merge(probe, 1)
     each_measure({"q": {"p": 1}}, {"q": ["p"]})
     if report:
         from glie.evaluation.plots import check_plotting
