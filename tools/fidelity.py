@@ -4,10 +4,10 @@
                              [--recipes default,paper]
 
 PAGES.npz holds one (n, D) array a page. CORPUS names the corpora to use (`glie geometry` lists
-them), all of one encoder. Each corpus in turn is held out: the codebook and the networks of fitted
-codecs are fitted on the others, with each of the recipes (`paper` takes hours). A query vector is a
-vector of a held-out page plus noise of half its length, normalised; it is scored against every
-held-out page.
+them), all of one encoder. Each corpus in turn is held out: the codebook, the coordinates and the
+networks of fitted codecs are fitted on the others, with each of the recipes (`paper` takes hours,
+`none` leaves networks out). A query vector lies between a vector of a held-out page and one of
+another (`glie.probes`); it is scored against every held-out page.
 
 The table has, for each method, the mean absolute error of the best inner product, and how often
 the best page is the true one. A codec of k bfloat16 vectors takes k (2 D + 4) bytes.
@@ -22,24 +22,25 @@ from pathlib import Path
 import numpy as np
 
 import glie
-from glie.codec.budget import ANCHOR_TYPE
+from glie.codec.adapt import drawn
+from glie.codec.budget import ANCHOR_TYPE, OVERHEAD
+from glie.codec.choose import FAMILIES
 from glie.codec.readout.codebook import Codebook, fit_codebook, residuals
+from glie.evaluation.baselines import ward_1bit
 from glie.evaluation.vectors import read_corpora
+from glie.probes import QUESTION_VECTORS, probes
 
 QUERIES = 1000
-NOISE = 0.5
 CODEWORDS = 4096
 CODEWORD_SHARE = 0.8
 
 Method = Callable[[glie.Pages], glie.Pages]
 
 
-def noisy_vectors(pages: glie.Pages) -> glie.Queries:
-    rng = np.random.default_rng(0)
-    rows = pages.vectors[rng.choice(len(pages.vectors), QUERIES)]
-    noise = rng.normal(size=rows.shape)
-    noise *= NOISE / np.linalg.norm(noise, axis=1, keepdims=True)
-    return glie.Queries([row[None] for row in rows + noise], normalize=True)
+def asked_of(pages: glie.Pages) -> glie.Queries:
+    """Single vectors of made-up questions."""
+    made = probes(pages, QUERIES // QUESTION_VECTORS, np.random.default_rng(0))
+    return glie.Queries([row[None] for row in made.vectors])
 
 
 def best_products(queries: glie.Queries, pages: glie.Pages) -> glie.pages.Floats:
@@ -56,17 +57,34 @@ def codebook_of(pages: glie.Pages) -> Codebook:
     return fit_codebook(rest, CODEWORDS, codeword_share=CODEWORD_SHARE)
 
 
+def ward_at(budget: int) -> Method:
+    """With the same bytes for the id and metadata as the others."""
+
+    def stored(pages: glie.Pages) -> glie.Pages:
+        codes = ward_1bit(pages, budget - OVERHEAD)
+        return glie.Pages(
+            [rows[used > 0] for rows, used in zip(codes.vectors, codes.counts, strict=True)]
+        )
+
+    return stored
+
+
 def methods(
     others: glie.Pages, budgets: list[int], recipes: list[str]
 ) -> dict[tuple[str, int], Method]:
-    book = codebook_of(others)
+    book, sample = codebook_of(others), drawn(others)
     sizes = {budget: budget // (2 * others.dim + 4) for budget in budgets}
     each_k = sorted({k for k in sizes.values() if k})
-    fitted = {recipe: glie.fit(others, k=each_k, recipe=recipe) for recipe in recipes}
+    fitted = {
+        recipe: glie.fit(others, k=each_k, recipe=recipe) for recipe in recipes if recipe != "none"
+    }
     found: dict[tuple[str, int], Method] = {}
     for budget, k in sizes.items():
         codewords = glie.Codec.with_codebook(book, budget)
         found["codewords of the others", budget] = reconstruct_with(codewords)
+        coordinates = glie.Codec.from_config(*FAMILIES["coordinates"](sample, budget, True))
+        found["coordinates of the others", budget] = reconstruct_with(coordinates)
+        found["Ward clusters, 1 bit", budget] = ward_at(budget)
         if k:
             found["normalised k-means", budget] = reconstruct_with(glie.Codec(k))
             for recipe, codec in fitted.items():
@@ -95,7 +113,7 @@ def main() -> None:
         }
         pages = glie.Pages(mine.values(), ids=list(mine), normalize=True)
         others = glie.Pages(rest.values(), ids=list(rest), normalize=True)
-        queries = noisy_vectors(pages)
+        queries = asked_of(pages)
         true = best_products(queries, pages)
         for key, method in methods(others, budgets, recipes).items():
             kept = best_products(queries, method(pages))

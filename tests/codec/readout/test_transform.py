@@ -124,6 +124,14 @@ def test_a_page_whose_vectors_all_fit_gets_more_bits() -> None:
     assert lengths[rates == RATES[0]].min() > lengths[rates > RATES[0]].max() - 1
 
 
+def test_many_bytes_buy_finer_coordinates() -> None:
+    pages = varied(40, low=80, high=90)
+    for budget, rate in ((520, RATES[0]), (1040, RATES[1])):
+        codes = transform(pages, budget).compress(pages)
+        assert codes.residual is not None
+        assert {RATES[blob[1]] for blob in codes.residual} == {rate}
+
+
 def test_an_index_of_coordinates_is_written_read_and_shrunk(tmp_path: Path) -> None:
     pages = varied(120)
     codec = transform(pages, 400)

@@ -27,7 +27,9 @@ from glie.kernels.ward import ward_groups
 from glie.pages import Pages
 
 COORDINATES = "coordinates.safetensors"
-RATES = (96, 128, 192, 256)  # bits a vector: the first, unless all vectors of a page fit with more
+# Bits a vector: the first (with many bytes the second), or more where all vectors of a page fit.
+RATES = (96, 128, 192, 256)
+MANY_BYTES = 600
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -107,9 +109,10 @@ class Transform:
         """For each page the place of its rate, and how many groups fit."""
         room = 8 * (self.residual_bytes - 3)  # beside the count and the rate
         fitting = [room // (slot_bits + self.table.width(rate)) for rate in RATES]
-        rates = np.zeros(len(lengths), np.int64)
-        for place, most in enumerate(fitting):
-            rates[most >= lengths] = place
+        least = int(self.residual_bytes >= MANY_BYTES)
+        rates = np.full(len(lengths), least)
+        for place in range(least + 1, len(RATES)):
+            rates[fitting[place] >= lengths] = place
         return rates, np.choose(rates, fitting)
 
     def regenerate(self, codes: Codes) -> Pages:
