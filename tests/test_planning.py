@@ -60,6 +60,13 @@ def test_few_pages_of_few_vectors() -> None:
     assert row.same_best > 0.98
 
 
+def test_what_was_tried_on_the_vectors_of_another_encoder() -> None:
+    (row, whole) = glie.plan(glie.Pages(make_arrays(150, dim=48)), [300])
+    assert set(row.families) == {"coordinates", "codewords", "anchors of 1 bit"}
+    assert all(0 < share <= 1 for share in row.families.values())
+    assert (whole.families, row.to_dict()["families"]) == ({}, row.families)
+
+
 def test_of_many_pages_some_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("glie.planning.MOST_PAGES", 20)
     pages = made_pages(60)

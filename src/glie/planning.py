@@ -47,6 +47,8 @@ class Planned:
     same_best: float  # the share of queries with the same best page
     error: float  # of a score, divided by the number of query vectors
     text_bytes: float = 0.0  # of the bytes per page, those of the words of its text
+    # where the code was chosen by trying (`glie.codec.choose`): what each kind kept of the top 10
+    families: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     words = renamed("words", "codewords")
 
@@ -119,6 +121,7 @@ def _measured(
         index.add(pages, texts=texts)
         facts = index.info()
         found = index.search(questions, TOP)
+        families = index.codec.notes.get("families", {})
     place = {page_id: row for row, page_id in enumerate(pages.ids)}
     overlaps, same, errors = [], [], []
     for hits, truth in zip(found, exact, strict=True):
@@ -137,4 +140,5 @@ def _measured(
         float(np.mean(same)),
         float(np.mean(errors)),
         facts.text_bytes / facts.pages,
+        families,
     )

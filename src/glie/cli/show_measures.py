@@ -70,11 +70,21 @@ def print_plan(rows: Sequence[glie.Planned], pages: int) -> None:
             f"{row.error:.3f}",
         )
     output.print(table)
+    for row in rows:
+        if row.families:
+            print(_tried(row))
     print(
         f"measured on {count(pages, 'page')} without metadata. kept: results that agree with a "
         "search over all vectors. error: of the score, for each question vector"
         + ("; words: bytes of the words of a page, which are searched beside" if has_text else "")
     )
+
+
+def _tried(row: glie.Planned) -> str:
+    """What the kinds of code kept that were tried at a budget, the best first."""
+    best_first = sorted(row.families.items(), key=lambda family: -family[1])
+    kept = ", ".join(f"{name} {share:.0%}" for name, share in best_first)
+    return f"{row.budget:,} bytes: top 10 kept by {kept}; the first is taken"
 
 
 def print_fit(codec: glie.Codec, to: Path) -> None:
