@@ -47,7 +47,7 @@ class Planned:
     same_best: float  # the share of queries with the same best page
     error: float  # of a score, divided by the number of query vectors
     text_bytes: float = 0.0  # of the bytes per page, those of the words of its text
-    # where the code was chosen by trying (`glie.codec.choose`): what each kind kept of the top 10
+    # what each kind of code kept of the best pages, where one was chosen (`glie.codec.choose`)
     families: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     words = renamed("words", "codewords")

@@ -43,7 +43,7 @@ def test_plan(run: Run, documents: Path) -> None:
     asked = ("plan", "pages.npz", "--encoder", "minilm", "--bytes-per-page", "260", "--json")
     found = run(*asked).json
     assert (found["pages"], [row["budget"] for row in found["budgets"]]) == (5, [260, None])
-    assert "\n260 bytes: top 10 kept by " in run(*asked[:-1]).out  # vectors of no known encoder
+    assert "\n260 bytes: best pages kept by " in run(*asked[:-1]).out  # vectors of no known encoder
 
 
 def test_evaluate(run: Run, tmp_path: Path) -> None:

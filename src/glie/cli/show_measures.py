@@ -84,7 +84,7 @@ def _tried(row: glie.Planned) -> str:
     """What the kinds of code kept that were tried at a budget, the best first."""
     best_first = sorted(row.families.items(), key=lambda family: -family[1])
     kept = ", ".join(f"{name} {share:.0%}" for name, share in best_first)
-    return f"{row.budget:,} bytes: top 10 kept by {kept}; the first is taken"
+    return f"{row.budget:,} bytes: best pages kept by {kept}"
 
 
 def print_fit(codec: glie.Codec, to: Path) -> None:

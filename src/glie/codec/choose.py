@@ -33,7 +33,7 @@ from glie.probes import probes
 
 MOST_PAGES = 150  # coded to choose by
 QUESTIONS = 100
-TOP = 10
+TOP = 10  # best pages of a question; of fewer than 100 pages, a tenth
 TABLE_SHARE = 0.1  # of the bytes of all pages, at most, for the table of coordinates
 FEWEST_DIRECTIONS = 24  # with fewer, coordinates are not tried
 MOST_FITTED = 100_000  # groups that the table is fitted to
@@ -121,7 +121,8 @@ def _kept(
 def _best_pages(questions: Queries, pages: Pages) -> list[set[int]]:
     rows = pages.offsets[:-1], pages.offsets[1:]
     scores = maxsim(questions.vectors, questions.offsets, pages.vectors, *rows)
-    return [set(top_k(row, TOP).tolist()) for row in scores]
+    top = max(1, min(TOP, len(pages) // 10))
+    return [set(top_k(row, top).tolist()) for row in scores]
 
 
 def _with_reason(readout: Readout, kept: Mapping[str, float]) -> Readout:

@@ -186,6 +186,13 @@ def test_the_best_family_is_taken_and_says_why() -> None:
     assert readout.notes["families"]["codewords"] == max(readout.notes["families"].values())
 
 
+def test_a_few_pages_are_not_all_among_the_best() -> None:
+    """Of twenty pages, any code keeps most of the ten best: a tenth of the pages says more."""
+    pages = varied(20, low=40, high=60)
+    _, readout = chosen_for(drawn(pages), 110, more=True)
+    assert min(readout.notes["families"].values()) < 1
+
+
 def test_more_pages_to_come_are_served_by_tables() -> None:
     _, readout = chosen_for(drawn(varied(60)), 300, more=True)
     assert "anchors of 1 bit" not in readout.notes["families"]
