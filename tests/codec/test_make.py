@@ -82,10 +82,9 @@ def test_a_large_corpus_makes_a_large_codebook(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(adapt, "MOST_CODEWORDS", 64)
     monkeypatch.setattr(adapt, "LARGEST", 100)
     pages = glie.Pages(make_arrays(200, dim=32))
-    codec = glie.Codec(bytes_per_page=400, adapt=True)
 
     def codewords(*, more: bool = False) -> int:
-        return len(codec.adapted(pages, more=more).codebook or ())
+        return len(adapt.adapted_to(adapt.drawn(pages), 400, more=more)[1])
 
     assert len(pages.vectors) // 16 > 100
     assert codewords() == 100
