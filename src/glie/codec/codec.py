@@ -181,9 +181,8 @@ class Codec:
         readout = self.readout.single_stage
         if readout is self.readout:
             return self
-        free = dataclasses.replace(
-            self.config, codewords=0, bytes_per_page=0, text_bytes=0, adapt=False
-        )
+        config = dataclasses.replace(self.config, codewords=0, residual_bytes=0)
+        free = dataclasses.replace(config, bytes_per_page=0, text_bytes=0, adapt=False)
         return Codec.from_config(free, readout)
 
     def at(self, k: int) -> Codec:

@@ -36,9 +36,9 @@ def smaller(source: Codec, bytes_per_page: int, dim: int, *, text_bytes: int = 0
     return Codec.from_config(config, source.readout)
 
 
-def _content(config: CodecConfig) -> tuple[int, int, int]:
+def _content(config: CodecConfig) -> tuple[int, ...]:
     """What grows with a budget, the last to shrink first."""
-    return config.k, -DTYPES.index(config.dtype), config.codewords
+    return config.k, -DTYPES.index(config.dtype), config.codewords, config.residual_bytes
 
 
 def shrunk(codes: Codes, source: Codec, target: Codec) -> Codes:

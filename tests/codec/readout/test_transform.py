@@ -14,6 +14,7 @@ from glie.codec.choose import FAMILIES, chosen_for
 from glie.codec.codes import Blobs
 from glie.codec.readout.coordinates import ERRORS, LEVELS, Coordinates
 from glie.codec.readout.transform import RATES, Transform
+from glie.codec.shrink import smaller
 from tests.conftest import make_arrays
 
 DIM = 48
@@ -147,6 +148,9 @@ def test_an_index_of_coordinates_is_written_read_and_shrunk(tmp_path: Path) -> N
     assert small.info().bytes < opened.info().bytes
     assert sum(a.ids[0] == b for a, b in zip(small.search(asked, 1), found, strict=True)) >= 10
     assert not opened.verify().damage
+    fewer = smaller(small.codec, 190, DIM)  # fewer coordinates of as many anchors
+    assert fewer.k == small.codec.k
+    assert fewer.config.residual_bytes == small.codec.config.residual_bytes - 10
 
 
 def test_what_is_damaged_is_named(tmp_path: Path) -> None:
