@@ -226,10 +226,13 @@ def test_names_and_questions_on_the_command_line(
     for asked in (
         *(("delete", "a.glie", name) for name in ("", "nope", "a\nb", "\udcff")),
         *(("search", "a.glie", question) for question in ("", " ", "\x00", "a\udcffb")),
-        *(("search", "a.glie", "otters", name, "-1") for name in ("--top", "--shortlist")),
     ):
         done = run(*asked)
         assert (done.code, done.out, done.err.count("\n")) == (1, "", 1), asked
+    for name in ("--top", "--shortlist"):
+        done = run("search", "a.glie", "otters", name, "-1")
+        assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+        assert name in done.err
     for value in ("nan", "inf", "1e308", "x"):
         done = run("search", "a.glie", "otters", "--top", value)
         assert (done.code, done.err.count("\n")) == (2, 1)
