@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import math
 from collections.abc import Iterator, Mapping
 from importlib import resources
@@ -20,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from glie.codec.codes import Codes
-from glie.errors import CodecError
+from glie.codec.readout.tables import table_bytes, table_of
 from glie.identity import EncoderId
 from glie.kernels.kmeans import kmeans
 from glie.kernels.quantize import pack, row_bytes, unpack
@@ -110,34 +109,20 @@ class Codebook:
         return digest(self.to_bytes())
 
     def to_bytes(self) -> bytes:
-        """A safetensors file, with settings that are not tensors in its metadata."""
-        from safetensors.numpy import save
-
+        """The file of the codebook."""
         settings = {key: getattr(self, name) for key, name in SETTINGS.items()}
-        settings["encoder"] = None if self.encoder is None else self.encoder.to_dict()
-        tensors = {name: getattr(self, name) for name in TENSORS}
-        metadata = {FORMAT: json.dumps(settings, ensure_ascii=False, sort_keys=True)}
-        return bytes(save(tensors, metadata))
+        return table_bytes(FORMAT, {name: getattr(self, name) for name in TENSORS}, settings)
 
     @classmethod
     def from_bytes(cls, data: bytes, place: str) -> Codebook:
         """The codebook of such a file; `place` is what an error names."""
-        from safetensors import SafetensorError
-        from safetensors.numpy import load
 
-        try:
-            length = int.from_bytes(data[:8], "little")
-            metadata = json.loads(data[8 : 8 + length]).get("__metadata__", {})
-            found = json.loads(metadata[FORMAT])
-            settings = {SETTINGS.get(key, key): value for key, value in found.items()}
-            settings["encoder"] = EncoderId.of(settings.get("encoder"))
-            book = cls(**load(data), **settings)
+        def made(tensors: Mapping[str, Any], found: dict[str, Any]) -> Codebook:
+            book = cls(**tensors, **{SETTINGS.get(key, key): found[key] for key in found})
             book._check()
-        except KeyError:
-            raise CodecError(f"{place}: not a codebook") from None
-        except (SafetensorError, ValueError, TypeError, AttributeError, RecursionError) as error:
-            raise CodecError(f"{place}: damaged: {error}") from None
-        return book
+            return book
+
+        return table_of(data, FORMAT, "a codebook", place, made)
 
     def _check(self) -> None:
         """Raise ValueError unless all parts fit together."""

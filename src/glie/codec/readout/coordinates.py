@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from glie.errors import CodecError
+from glie.codec.readout.tables import table_bytes, table_of
 from glie.identity import EncoderId
 from glie.kernels.quantize import pack, row_bytes, unpack
 from glie.storage import digest
@@ -164,37 +163,21 @@ class Coordinates:
         return digest(self.to_bytes())
 
     def to_bytes(self) -> bytes:
-        """A safetensors file, with settings that are not tensors in its metadata."""
-        from safetensors.numpy import save
-
-        settings = {
-            "dim": self.dim,
-            "share": self.share,
-            "encoder": None if self.encoder is None else self.encoder.to_dict(),
-            "notes": dict(self.notes),
-        }
+        """The file of the table."""
+        settings = {name: getattr(self, name) for name in ("dim", "share", "encoder")}
         tensors = {name: getattr(self, name) for name in TENSORS}
-        metadata = {FORMAT: json.dumps(settings, ensure_ascii=False, sort_keys=True)}
-        return bytes(save(tensors, metadata))
+        return table_bytes(FORMAT, tensors, {**settings, "notes": dict(self.notes)})
 
     @classmethod
     def from_bytes(cls, data: bytes, place: str) -> Coordinates:
         """The table of such a file; `place` is what an error names."""
-        from safetensors import SafetensorError
-        from safetensors.numpy import load
 
-        try:
-            length = int.from_bytes(data[:8], "little")
-            metadata = json.loads(data[8 : 8 + length]).get("__metadata__", {})
-            settings = json.loads(metadata[FORMAT])
-            settings["encoder"] = EncoderId.of(settings.get("encoder"))
-            table = cls(**load(data), **settings)
+        def made(tensors: Mapping[str, Any], settings: dict[str, Any]) -> Coordinates:
+            table = cls(**tensors, **settings)
             table._check()
-        except KeyError:
-            raise CodecError(f"{place}: not a table of coordinates") from None
-        except (SafetensorError, ValueError, TypeError, AttributeError, RecursionError) as error:
-            raise CodecError(f"{place}: damaged: {error}") from None
-        return table
+            return table
+
+        return table_of(data, FORMAT, "a table of coordinates", place, made)
 
     def _check(self) -> None:
         """Raise ValueError unless all parts fit together."""
