@@ -174,7 +174,7 @@ def test_a_codec_that_adapts_is_made_first(
     index = make_index(tmp_path / "my.glie", codec)
     report = on_two(index, reports)
     assert (report.documents_added, report.pages_added) == (DOCUMENTS, len(index))
-    assert index.codec.codebook is not None
+    assert not index.codec.adapts
     assert {hits[0][0] for hits in answers(index)} <= set(index.ids)
     reading, shards = Reading(), tmp_path / "shards"
     made = first_shard(codec, Words(), [reports], shards, reading)

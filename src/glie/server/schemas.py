@@ -242,6 +242,9 @@ class Budget(Model):
     same_best: float
     error: float
     text_bytes: float = Field(0, description="Of the bytes a page, those of its words.")
+    families: dict[str, float] = Field(
+        {}, description="What each kind of code keeps, where one was chosen by trying them."
+    )
 
 
 class Spread(Model):
