@@ -2,7 +2,8 @@
 
 Noise on a page's own vectors is too easy: a real question's vector has a cosine of 0.4 to 0.7 with
 the best vector of its page, and resembles vectors of other pages nearly as much. So each vector of
-a made-up question lies between one of its page and one of another page.
+a made-up question lies between one of its page and one of another page, nearer to the other: only
+its page has something of all of them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import numpy as np
 from glie.pages import Pages, Queries
 
 QUESTION_VECTORS = 12
-OTHER = 0.9  # the weight of the other page's vector; below 1, that of the page's own
+OTHER = 1.5  # the weight of the other page's vector, where that of the page's own is 1
 
 
 def probes(pages: Pages, count: int, rng: np.random.Generator) -> Queries:

@@ -11,12 +11,11 @@ from sklearn.cluster import AgglomerativeClustering
 from sklearn.metrics import adjusted_rand_score
 
 import glie
-from glie.codec.anchors import anchor
+from glie.codec.anchors import anchor, merged
 from glie.evaluation.baselines import (
     ResidualCode,
     cluster_merging,
     hierarchical_pooling,
-    merge,
     merge_labels,
     plaid,
     plaid_bytes,
@@ -77,7 +76,7 @@ def test_the_codes_are_means() -> None:
             np.testing.assert_allclose(codes.vectors[page, slot], mean, atol=1e-6)
             assert codes.norms[page, slot] == pytest.approx(np.linalg.norm(mean), abs=1e-3)
             assert codes.counts[page, slot] == (labels == slot).sum()
-    on_sphere = anchor(pages, merge(pages, 4))
+    on_sphere = anchor(pages, merged(pages, 4))
     np.testing.assert_allclose(
         on_sphere.vectors,
         codes.vectors / np.linalg.norm(codes.vectors, axis=2, keepdims=True),
@@ -89,7 +88,7 @@ def test_the_codes_are_means() -> None:
 
 def test_the_objective_is_that_of_k_means() -> None:
     pages = glie.Pages(make_arrays(5))
-    clusters = merge(pages, 3)
+    clusters = merged(pages, 3)
     norms = np.linalg.norm(clusters.centroids, axis=2)
     np.testing.assert_allclose(
         clusters.objective, (clusters.counts * (1 - norms**2)).sum(axis=1), rtol=1e-4
@@ -203,7 +202,7 @@ def test_plaid_keeps_what_fits(bytes_per_page: int) -> None:
     used = np.count_nonzero(codes.counts, axis=1)
     np.testing.assert_array_equal(used, np.minimum(fits, pages.lengths))
     assert plaid_bytes(codes) == 2 * len(pages) + 4 * used.sum() <= bytes_per_page * len(pages)
-    means = anchor(pages, merge(pages, fits)).vectors
+    means = anchor(pages, merged(pages, fits)).vectors
     for page, count in enumerate(used):
         expected = code.reconstruct_with(means[page, :count])
         np.testing.assert_allclose(codes.vectors[page, :count], expected, atol=1e-6)
@@ -240,7 +239,7 @@ def test_ward_1bit_keeps_what_fits(bytes_per_page: int) -> None:
     used = np.count_nonzero(codes.counts, axis=1)
     np.testing.assert_array_equal(used, np.minimum(fits, pages.lengths))
     assert ward_1bit_bytes(codes) == 2 * len(pages) + 3 * used.sum() <= bytes_per_page * len(pages)
-    means = anchor(pages, merge(pages, fits)).vectors
+    means = anchor(pages, merged(pages, fits)).vectors
     for page, count in enumerate(used):
         expected = np.where(means[page, :count] > 0, 1, -1) / np.sqrt(20)
         np.testing.assert_allclose(codes.vectors[page, :count], expected, atol=1e-6)

@@ -1,4 +1,4 @@
-"""Anchors: the k-means centroids of a page, normalised.
+"""Anchors: the centroids of a page's clusters, normalised.
 
 A mean of unit vectors is shorter than 1, so it understates every inner product. Normalising removes
 that. The norm is kept beside the anchor: it says how spread the cluster was (the k-means objective
@@ -12,7 +12,8 @@ import numpy as np
 from glie.codec.codes import Codes
 from glie.codec.config import CodecConfig
 from glie.errors import VectorError
-from glie.kernels.kmeans import Clusters, kmeans
+from glie.kernels.kmeans import Clusters, Ints, kmeans
+from glie.kernels.ward import ward_groups
 from glie.pages import Pages
 
 MAX_VECTORS = np.iinfo(np.uint16).max  # a count is stored in 16 bits
@@ -20,7 +21,9 @@ SMALLEST_NORM = 1e-4  # below it, the direction of a mean of float32 vectors is 
 
 
 def cluster(pages: Pages, config: CodecConfig) -> Clusters:
-    """k-means of every page, not normalised."""
+    """The clusters of every page by k-means, or by Ward's linkage; centroids not normalised."""
+    if config.ward:
+        return merged(pages, config.k)
     check_lengths(pages)
     if not config.position:
         return clusters_of(pages, config)
@@ -43,6 +46,34 @@ def clusters_of(pages: Pages, config: CodecConfig) -> Clusters:
         iterations=config.iterations,
         seed=config.seed,
     )
+
+
+def merged(pages: Pages, k: int) -> Clusters:
+    """At most k clusters of every page by Ward's linkage, the largest first. Equal vectors share a
+    cluster."""
+    check_lengths(pages)
+    groups, used = ward_groups(pages.vectors, pages.offsets, np.full(len(pages), k))
+    clusters = Clusters(
+        np.zeros((len(pages), k, pages.dim), np.float32),
+        np.zeros((len(pages), k), np.int64),
+        np.zeros(len(pages)),
+    )
+    for page, rows in enumerate(pages):
+        labels = by_size(groups[pages.offsets[page] : pages.offsets[page + 1]])
+        counts = np.bincount(labels, minlength=k)
+        order = np.argsort(labels, kind="stable")
+        starts = np.cumsum(counts) - counts
+        means = np.add.reduceat(rows[order], starts[: used[page]], axis=0)
+        means /= counts[: used[page], None].astype(np.float32)
+        clusters.centroids[page, : used[page]] = means
+        clusters.counts[page] = counts
+        clusters.objective[page] = ((rows - means[labels]) ** 2).sum()
+    return clusters
+
+
+def by_size(groups: Ints) -> Ints:
+    """The groups of some vectors, numbered by size, the largest first."""
+    return np.argsort(np.argsort(-np.bincount(groups), kind="stable"))[groups]
 
 
 def check_lengths(pages: Pages) -> None:

@@ -18,7 +18,7 @@ MOST_CODEWORDS = 128  # more of them give a page more chances to score by accide
 MOST_ANCHORS = 128
 # With coordinates (docs/experiments.md, Coordinates):
 TRANSFORM_ANCHOR_SHARE = 0.28  # of the bytes
-LARGE_ANCHOR = 0.45  # of the bytes: such an anchor is stored in 1 bit a number
+LARGE_ANCHOR = 0.5  # of the bytes: such an anchor is stored in 1 bit a number
 LEAST_COORDINATES = 36  # bytes: two or three groups
 MOST_RESIDUAL = 2**16 - 1
 # Few anchors of a long text are better each of one part of it: docs/experiments.md, Anchors of

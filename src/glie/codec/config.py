@@ -14,7 +14,7 @@ MAX_K = 4096
 MAX_CODEWORDS_A_PAGE = 0x7FFF
 LATER = (  # settings that older codecs do not have
     *("dtype", "codewords", "bytes_per_page", "adapt", "position", "text_bytes"),
-    "residual_bytes",
+    *("residual_bytes", "ward"),
 )
 KEYS = {"codewords": "words"}  # settings that have another name in files
 
@@ -40,6 +40,7 @@ class CodecConfig:
     position: int = 0
     text_bytes: int = 0  # of the budget, those that the words of a page take
     residual_bytes: int = 0  # for the coordinates of a page, at most
+    ward: bool = False  # clusters by Ward's linkage instead of k-means
 
     words = renamed("words", "codewords")
 
@@ -61,8 +62,9 @@ class CodecConfig:
                     f"codec setting {name}: expected a whole number from {low} to {high}, "
                     f"found {value!r}"
                 )
-        if not isinstance(self.adapt, bool):
-            raise InputError(f"codec setting adapt: expected true or false, found {self.adapt!r}")
+        for name in ("adapt", "ward"):
+            if not isinstance(value := getattr(self, name), bool):
+                raise InputError(f"codec setting {name}: expected true or false, found {value!r}")
         if self.dtype not in DTYPES:
             raise InputError(
                 f"codec setting dtype: expected one of {', '.join(DTYPES)}, found {self.dtype!r}"

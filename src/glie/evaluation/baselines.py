@@ -8,12 +8,11 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from glie.codec.anchors import SMALLEST_NORM, anchor, check_lengths, cluster
+from glie.codec.anchors import SMALLEST_NORM, anchor, by_size, check_lengths, cluster, merged
 from glie.codec.codes import Codes
 from glie.codec.config import MAX_K, CodecConfig
 from glie.codec.readout.codebook import Codebook, fit_codebook
 from glie.errors import MissingExtraError
-from glie.kernels.kmeans import Clusters
 from glie.kernels.quantize import row_bytes
 from glie.kernels.ward import ward_groups
 from glie.pages import Floats, Pages
@@ -87,27 +86,10 @@ def cluster_merging(pages: Pages, k: int, seed: int = 0) -> Codes:
     """Light-ColPali's merge without its fine-tuning: the means of k hierarchical clusters.
 
     The means are not normalised, like those of raw k-means: the paper's table has this row below
-    raw k-means, which normalised means would not be. For those, see `merge`. `seed` is not used.
+    raw k-means, which normalised means would not be. `seed` is not used.
     """
-    clusters = merge(pages, CodecConfig(k=k, seed=seed).k)
+    clusters = merged(pages, CodecConfig(k=k, seed=seed).k)
     return dataclasses.replace(anchor(pages, clusters), vectors=clusters.centroids)
-
-
-def merge(pages: Pages, k: int) -> Clusters:
-    """The clusters of every page by `merge_labels`; `anchor` normalises their means."""
-    check_lengths(pages)
-    clusters = Clusters(
-        np.zeros((len(pages), k, pages.dim), np.float32),
-        np.zeros((len(pages), k), np.int64),
-        np.zeros(len(pages)),
-    )
-    for page, rows in enumerate(pages):
-        labels = merge_labels(rows, k)
-        for slot in range(labels.max() + 1):
-            clusters.centroids[page, slot] = rows[labels == slot].mean(axis=0)
-        clusters.counts[page] = np.bincount(labels, minlength=k)
-        clusters.objective[page] = ((rows - clusters.centroids[page, labels]) ** 2).sum()
-    return clusters
 
 
 def merge_labels(vectors: Floats, k: int) -> Ints:
@@ -118,7 +100,7 @@ def merge_labels(vectors: Floats, k: int) -> Ints:
     cluster, so a page with few distinct vectors has fewer than k.
     """
     groups, _ = ward_groups(vectors, np.array([0, len(vectors)]), np.array([k]))
-    return np.argsort(np.argsort(-np.bincount(groups), kind="stable"))[groups]
+    return by_size(groups)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,7 +144,7 @@ def pooled(pages: Pages, bytes_per_page: int) -> Codes:
 
 def _merged(pages: Pages, bytes_per_page: int, vector_bytes: int) -> Codes:
     k = (bytes_per_page - LENGTH_BYTES) // vector_bytes
-    return anchor(pages, merge(pages, CodecConfig(k=min(MAX_K, k)).k))
+    return anchor(pages, merged(pages, CodecConfig(k=min(MAX_K, k)).k))
 
 
 def plaid(code: ResidualCode, pages: Pages, bytes_per_page: int, seed: int = 0) -> Codes:

@@ -26,12 +26,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from glie.codec.anchors import anchor
+from glie.codec.anchors import anchor, merged
 from glie.codec.codes import Codes
 from glie.codec.config import CodecConfig
 from glie.encoders.retrieval_model import RetrievalModel
 from glie.errors import DatasetError, EncoderError, InputError, MissingExtraError
-from glie.evaluation.baselines import merge, merge_labels
+from glie.evaluation.baselines import merge_labels
 from glie.evaluation.datasets import Dataset, Picture, left_out
 from glie.evaluation.encoded import Encoded
 from glie.pages import Floats, Pages
@@ -169,7 +169,7 @@ class LightColPali(RetrievalModel):
             raise InputError("k: expected a budget, since the model is not fine-tuned for one")
         budget = CodecConfig(k=k or self.k or 0).k
         vectors = Pages(self.encode_pages(pages), ids, normalize=True)
-        return anchor(vectors, merge(vectors, budget))
+        return anchor(vectors, merged(vectors, budget))
 
     def _encode(
         self, items: Sequence[Any], vectors_of: Callable[[Sequence[Any]], tuple[Tensor, Tensor]]

@@ -12,9 +12,11 @@ import glie
 from glie.codec.adapt import drawn
 from glie.codec.choose import FAMILIES, chosen_for
 from glie.codec.codes import Blobs
-from glie.codec.readout.coordinates import ERRORS, LEVELS, Coordinates
+from glie.codec.readout import scalar
+from glie.codec.readout.coordinates import Coordinates
 from glie.codec.readout.transform import RATES, Transform
 from glie.codec.shrink import smaller
+from glie.kernels.trellis import plan_for
 from tests.conftest import make_arrays
 
 DIM = 48
@@ -47,12 +49,12 @@ def kept(codec: glie.Codec, pages: glie.Pages) -> float:
 
 def test_levels_are_the_best_for_a_gaussian() -> None:
     drawn_numbers = np.random.default_rng(0).normal(size=400_000)
-    for bits, above in LEVELS.items():
+    for bits, above in scalar.LEVELS.items():
         levels = np.concatenate([-np.array(above)[::-1], above])
         assert len(levels) == 2**bits
         nearest = np.abs(drawn_numbers[:, None] - levels).argmin(axis=1)
         error = (drawn_numbers - levels[nearest]) ** 2
-        assert error.mean() == pytest.approx(ERRORS[bits], rel=0.03)
+        assert error.mean() == pytest.approx(scalar.ERRORS[bits], rel=0.03)
         means = [drawn_numbers[nearest == level].mean() for level in range(len(levels))]
         np.testing.assert_allclose(means, levels, atol=0.03)
 
@@ -60,9 +62,15 @@ def test_levels_are_the_best_for_a_gaussian() -> None:
 def test_bits_go_where_vectors_differ() -> None:
     codec = transform(varied(80), 200)
     table = codec.readout.table  # type: ignore[attr-defined]
-    bits = table.bits(96)
-    assert bits.sum() == 96
+    plan = plan_for(table.spreads.astype(float) ** 2, 96)
+    assert table.width(96) == plan.bits == 96
+    spent = np.zeros(len(table))
+    spent[plan.columns] = np.repeat(plan.shifts / plan.widths, plan.widths)
     varied_most = np.argsort(-table.spreads.astype(float), kind="stable")
+    assert (np.diff(spent[varied_most]) <= 0).all()
+    old = dataclasses.replace(table, by_trellis=False)
+    bits = scalar.bits_for(table.spreads.astype(float) ** 2, 96)
+    assert old.width(96) == bits.sum() == 96
     assert (np.diff(bits[varied_most].astype(int)) <= 0).all()
     np.testing.assert_allclose(table.basis @ table.basis.T, np.eye(len(table)), atol=1e-5)
 
@@ -88,6 +96,31 @@ def test_coordinates_keep_more_than_signs_and_than_raw_coordinates() -> None:
     )
     control = glie.Codec.from_config(codec.config, Transform(blind))
     assert with_table > kept(control, pages) + 0.01
+
+
+def test_a_trellis_keeps_more_than_rounding_and_tables_of_both_formats_are_read() -> None:
+    pages = varied(80)
+    codec = transform(pages, 300)
+    table = codec.readout.table  # type: ignore[attr-defined]
+    old = dataclasses.replace(table, by_trellis=False)
+    assert b"glie-coordinates-1" in old.to_bytes()
+    assert b"glie-coordinates-2" in table.to_bytes()
+    rounded = glie.Codec.from_config(codec.config, Transform(old))
+    anchors = np.tile(pages.vectors.mean(axis=0), (len(pages.vectors), 1))
+    errors = []
+    for each in (table, old):
+        made = each.from_bits(each.to_bits(pages.vectors, anchors, 64), anchors, 64)
+        errors.append(float(((made - pages.vectors) ** 2).sum()))
+    assert errors[0] < 0.85 * errors[1]
+    for stored in (codec, rounded):
+        mine = stored.readout.table  # type: ignore[attr-defined]
+        again = Coordinates.from_bytes(mine.to_bytes(), "here")
+        assert again.by_trellis == mine.by_trellis
+        read = glie.Codec.from_config(codec.config, Transform(again))
+        codes = stored.compress(pages)
+        np.testing.assert_array_equal(
+            read.regenerate(codes).vectors, stored.regenerate(codes).vectors
+        )
 
 
 def test_anchors_stay_among_the_scored_vectors() -> None:

@@ -3,7 +3,8 @@
 A vector is written as a share of its nearest anchor and, along each direction, a number in few
 bits. Directions are the principal ones; the most varied get the most bits. This is transform
 coding: where vectors do not recur from page to page, so that no codeword fits them, it still knows
-which differences matter. The table is small: half a byte a number.
+which differences matter. The numbers of a vector are coded together, by a trellis
+(`kernels/trellis.py`). The table is small: half a byte a number.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from glie.codec.readout.tables import table_bytes, table_of
+from glie.codec.readout import scalar
+from glie.codec.readout.tables import has_form, table_bytes, table_of
 from glie.identity import EncoderId
+from glie.kernels import trellis
 from glie.kernels.quantize import pack, row_bytes, unpack
 from glie.storage import digest
 
@@ -26,20 +29,11 @@ Ints = npt.NDArray[np.int64]
 Bits = npt.NDArray[np.uint8]
 
 DIRECTION_TYPE = "int4"  # of a stored direction
-MOST_BITS = 4  # of a coordinate
 MOST_DIRECTIONS = 192
 MAX_DIM = 1 << 16
-FORMAT = "glie-coordinates-1"
+# In the first format coordinates are rounded one by one (`scalar.py`), in the second by a trellis.
+FORMATS = {False: "glie-coordinates-1", True: "glie-coordinates-2"}
 TENSORS = ("directions", "spreads", "gains", "centres")
-# The best levels for a Gaussian of variance 1, those above zero, by bits; and the mean squared
-# error with 0, 1, 2, ... bits.
-LEVELS = {
-    1: (0.7979,),
-    2: (0.4528, 1.5104),
-    3: (0.2451, 0.7560, 1.3439, 2.1519),
-    4: (0.1284, 0.3880, 0.6567, 0.9423, 1.2562, 1.6180, 2.0690, 2.7326),
-}
-ERRORS = (1.0, 0.3634, 0.1175, 0.0345, 0.0095)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -53,8 +47,10 @@ class Coordinates:
     centres: npt.NDArray[np.float16]  # (R,)
     dim: int
     share: float
+    by_trellis: bool = True  # False: of the first format
     encoder: EncoderId | None = None
     notes: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # for people to read
+    _plans: dict[int, trellis.Plan] = dataclasses.field(default_factory=dict, init=False)
 
     def __len__(self) -> int:
         return len(self.spreads)
@@ -77,7 +73,7 @@ class Coordinates:
         variances, columns = np.linalg.eigh((centred.T @ centred).astype(np.float64))
         best = np.argsort(-variances, kind="stable")[:most]
         table = cls._of(columns[:, best].T, vectors, anchors, share, settings)
-        useful = np.flatnonzero(table.bits(rate))
+        useful = np.sort(table._plan(rate).columns)
         return cls._of(columns[:, best[useful]].T, vectors, anchors, share, settings)
 
     @classmethod
@@ -105,50 +101,50 @@ class Coordinates:
         )
 
     @functools.cached_property
-    def _order(self) -> Ints:
-        """The coordinates in the order in which they get bits, each bit where it lowers the squared
-        error most."""
-        variances = self.spreads.astype(np.float64) ** 2
-        worth = np.outer(variances, -np.diff(ERRORS))  # of each further bit: less and less
-        return np.argsort(-worth.ravel(), kind="stable") // MOST_BITS
+    def _variances(self) -> npt.NDArray[np.float64]:
+        return self.spreads.astype(np.float64) ** 2
 
-    def bits(self, rate: int) -> Bits:
-        """The bits of each coordinate, `rate` in all or fewer."""
-        return np.bincount(self._order[:rate], minlength=len(self)).astype(np.uint8)
+    @functools.cached_property
+    def _scales(self) -> Floats:
+        return np.maximum(self.spreads.astype(np.float32), np.float32(1e-6))
+
+    def _plan(self, rate: int) -> trellis.Plan:
+        if rate not in self._plans:
+            self._plans[rate] = trellis.plan_for(self._variances, rate)
+        return self._plans[rate]
 
     def to_bits(self, vectors: Floats, anchors: Floats, rate: int) -> Bits:
         """The stored bits of vectors (n, D), each with its anchor: (n, width), one bit a byte."""
-        stored = vectors @ self.basis.T - self._foreseen(anchors)
-        bits = self.bits(rate)
-        columns = []
-        for column in np.flatnonzero(bits):
-            levels = _levels(int(bits[column]))
-            scaled = stored[:, column] / max(float(self.spreads[column]), 1e-6)
-            level = np.searchsorted((levels[1:] + levels[:-1]) / 2, scaled)
-            columns.append(level[:, None] >> np.arange(int(bits[column])) & 1)
-        return np.concatenate(columns, axis=1).astype(np.uint8)
+        # in float64, where the order of sums, which depends on the batch, hardly ever shows
+        at = vectors.astype(np.float64) @ self.basis.T.astype(np.float64)
+        numbers = ((at - self._foreseen(anchors)) / self._scales).astype(np.float32)
+        if not self.by_trellis:
+            return scalar.to_bits(numbers, scalar.bits_for(self._variances, rate))
+        return trellis.to_bits(numbers, self._variances.astype(np.float32), self._plan(rate))
 
     def from_bits(self, stored: Bits, anchors: Floats, rate: int) -> Floats:
         """The unit vectors that such bits and anchors stand for."""
-        found = self._foreseen(anchors) - np.float32(self.share) * (anchors @ self.basis.T)
-        bits, first = self.bits(rate), 0
-        for column in np.flatnonzero(bits):
-            count = int(bits[column])
-            level = stored[:, first : first + count] @ (1 << np.arange(count))
-            found[:, column] += _levels(count)[level] * np.float32(self.spreads[column])
-            first += count
+        if self.by_trellis:
+            numbers = trellis.from_bits(stored, self._plan(rate), len(self))
+        else:
+            numbers = scalar.from_bits(stored, scalar.bits_for(self._variances, rate))
+        at = anchors @ self.basis.T
+        found = self.gains.astype(np.float32) * at + self.centres.astype(np.float32)
+        found += numbers * self.spreads.astype(np.float32)
         made = np.float32(self.share) * anchors + found @ self.basis
         lengths: Floats = np.linalg.norm(made, axis=1, keepdims=True)
         return np.divide(made, np.maximum(lengths, np.float32(1e-6)))
 
     def width(self, rate: int) -> int:
         """The bits of a vector at a rate."""
-        return int(self.bits(rate).sum())
+        if self.by_trellis:
+            return self._plan(rate).bits
+        return int(scalar.bits_for(self._variances, rate).sum())
 
-    def _foreseen(self, anchors: Floats) -> Floats:
+    def _foreseen(self, anchors: Floats) -> npt.NDArray[np.float64]:
         """The coordinates that the anchors let expect."""
-        gains = np.float32(self.share) + self.gains.astype(np.float32)
-        return np.asarray(gains * (anchors @ self.basis.T) + self.centres.astype(np.float32))
+        at = anchors.astype(np.float64) @ self.basis.T.astype(np.float64)
+        return (self.share + self.gains) * at + self.centres
 
     def fits(self, vectors: Floats, anchors: Floats) -> bool:
         """Whether vectors, each with its anchor, are spread about as those that it was fitted
@@ -166,18 +162,22 @@ class Coordinates:
         """The file of the table."""
         settings = {name: getattr(self, name) for name in ("dim", "share", "encoder")}
         tensors = {name: getattr(self, name) for name in TENSORS}
-        return table_bytes(FORMAT, tensors, {**settings, "notes": dict(self.notes)})
+        return table_bytes(
+            FORMATS[self.by_trellis], tensors, {**settings, "notes": dict(self.notes)}
+        )
 
     @classmethod
     def from_bytes(cls, data: bytes, place: str) -> Coordinates:
         """The table of such a file; `place` is what an error names."""
 
+        by_trellis = not has_form(data, FORMATS[False])
+
         def made(tensors: Mapping[str, Any], settings: dict[str, Any]) -> Coordinates:
-            table = cls(**tensors, **settings)
+            table = cls(**tensors, **settings, by_trellis=by_trellis)
             table._check()
             return table
 
-        return table_of(data, FORMAT, "a table of coordinates", place, made)
+        return table_of(data, FORMATS[by_trellis], "a table of coordinates", place, made)
 
     def _check(self) -> None:
         """Raise ValueError unless all parts fit together."""
@@ -197,9 +197,3 @@ class Coordinates:
                 raise ValueError(f"{name}: {array.dtype} {array.shape}, expected {kind} {shape}")
             if not packed and not np.isfinite(array).all():
                 raise ValueError(f"{name}: not finite")
-
-
-@functools.cache
-def _levels(bits: int) -> Floats:
-    above = np.array(LEVELS[bits], np.float32)
-    return np.concatenate([-above[::-1], above])

@@ -25,6 +25,20 @@ def table_bytes(form: str, tensors: dict[str, npt.NDArray[Any]], settings: dict[
     return bytes(save(tensors, metadata))
 
 
+def has_form(data: bytes, form: str) -> bool:
+    """Whether a file is a table of this format; False for what is no such file at all."""
+    try:
+        return form in _metadata(data)
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return False
+
+
+def _metadata(data: bytes) -> dict[str, str]:
+    length = int.from_bytes(data[:8], "little")
+    found: dict[str, str] = json.loads(data[8 : 8 + length]).get("__metadata__", {})
+    return found
+
+
 def table_of(
     data: bytes,
     form: str,
@@ -38,9 +52,7 @@ def table_of(
     from safetensors.numpy import load
 
     try:
-        length = int.from_bytes(data[:8], "little")
-        metadata = json.loads(data[8 : 8 + length]).get("__metadata__", {})
-        settings = json.loads(metadata[form])
+        settings = json.loads(_metadata(data)[form])
         settings["encoder"] = EncoderId.of(settings.get("encoder"))
         return make(load(data), settings)
     except KeyError:
