@@ -65,7 +65,7 @@ def test_every_budget_from_the_least_on_is_met() -> None:
 
 
 def test_few_anchors_of_a_text_are_of_neighbours() -> None:
-    for budget, position in ((260, POSITION), (520, POSITION), (1040, 0)):
+    for budget, position in ((260, POSITION), (520, POSITION), (2080, 0)):
         assert glie.Codec(bytes_per_page=budget).config.position == position
         assert config_for(budget, 128, 65_536).position == 0
     pictures = fit_codebook(np.ones((4, 128), np.float32), 2)

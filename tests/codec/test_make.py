@@ -7,6 +7,7 @@ import pytest
 
 import glie
 from glie.codec import adapt
+from glie.codec.length_norm import length_norm_of
 from glie.codec.make import codewords_for, make_codebook, vectors_for
 from glie.codec.readout.codebook import fit_codebook
 from glie.identity import EncoderId
@@ -47,9 +48,14 @@ def test_it_is_the_codebook_of_the_residuals_of_all_blocks() -> None:
     blocks = (pages.slice(at, at + 20) for at in range(0, 60, 20))
     book = make_codebook(blocks, "colpali", 50, notes={"fitted_on": "x"})
     expected = fit_codebook(
-        adapt.residuals_of(pages), 50, encoder=EncoderId("colpali"), notes={"fitted_on": "x"}
+        adapt.residuals_of(pages),
+        50,
+        encoder=EncoderId("colpali"),
+        notes={"fitted_on": "x"},
+        length_norm=length_norm_of(pages),
     )
     assert book.digest == expected.digest
+    assert book.length_norm > 0
     assert (len(book), book.encoder) == (50, EncoderId("colpali"))
     assert make_codebook(pages, "colpali", 50, notes={"fitted_on": "x"}).digest == book.digest
     assert make_codebook(pages, "colpali", 50, seed=1).digest != book.digest

@@ -12,6 +12,7 @@ from glie.codec.anchors import anchor, cluster
 from glie.codec.budget import ANCHOR_TYPE, config_for, least_bytes
 from glie.codec.codes import quantised
 from glie.codec.config import CodecConfig
+from glie.codec.length_norm import length_norm_of
 from glie.codec.readout.codebook import CODEWORD_TYPE, Codebook, Floats, fit_codebook, residuals
 from glie.errors import InputError, VectorError
 from glie.kernels.quantize import row_bytes
@@ -75,7 +76,7 @@ def drawn(pages: Pages | Iterable[Pages]) -> Sample:
     if not kept:
         raise InputError("pages: expected at least one to adapt to")
     whole = len(block) == count and step == 1  # one block: there is nothing to copy
-    return Sample(block if whole else _packed(kept), count, vectors)
+    return Sample(block if whole else packed_pages(kept), count, vectors)
 
 
 def _blocks(pages: Pages | Iterable[Pages]) -> Iterator[Pages]:
@@ -104,13 +105,18 @@ def adapted_to(sample: Sample, bytes_per_page: int, *, more: bool) -> tuple[Code
     )
     # with few pages even the smallest codebook takes more than its share
     left = bytes_per_page if more else bytes_per_page - len(book.to_bytes()) // sample.of_pages
-    config = config_for(max(left, least_bytes(dim, len(book))), dim, len(book))
+    config = config_for(
+        max(left, least_bytes(dim, len(book))),
+        dim,
+        len(book),
+        length_norm=length_norm_of(sample.pages),
+    )
     return dataclasses.replace(config, bytes_per_page=bytes_per_page), book
 
 
 def every(pages: Pages, step: int, first: int) -> Pages:
     """Every so many of the pages, from the first given on."""
-    return _packed([pages[row] for row in range(first, len(pages), step)])
+    return packed_pages([pages[row] for row in range(first, len(pages), step)])
 
 
 def residuals_of(pages: Pages) -> Floats:
@@ -120,6 +126,7 @@ def residuals_of(pages: Pages) -> Floats:
     return residuals(pages, codes, Codebook.anchor_share)[0]
 
 
-def _packed(arrays: Sequence[Floats]) -> Pages:
+def packed_pages(arrays: Sequence[Floats]) -> Pages:
+    """Pages without names of their own, from the vectors of each."""
     offsets = np.cumsum([0, *map(len, arrays)], dtype=np.int64)
     return Pages.packed(np.concatenate(arrays), offsets, [str(i) for i in range(len(arrays))])

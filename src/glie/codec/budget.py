@@ -14,7 +14,13 @@ CODES_SHARE = 0.5  # of a budget at least, however many bytes the words of a pag
 LEAST_FOR_CODES = 130  # of a small budget
 ANCHOR_TYPE = "int2"
 ANCHOR_SHARE = 0.57  # of the bytes, while codewords are few
-MOST_CODEWORDS = 128  # more of them give a page more chances to score by accident
+MOST_CODEWORDS = 128  # a page, of a small codebook
+# A large codebook fits vectors well, so that codewords are worth more than anchors:
+# docs/experiments.md, Long pages.
+LARGE_CODEBOOK = 16_384
+LARGE_ANCHOR_SHARE = 0.43  # of the bytes, while they are few; else so many and this share:
+LARGE_ANCHOR_BYTES, LARGE_FURTHER_SHARE = 50, 0.22
+MOST_OF_LARGE = 512
 MOST_ANCHORS = 128
 # With coordinates (docs/experiments.md, Coordinates):
 TRANSFORM_ANCHOR_SHARE = 0.28  # of the bytes
@@ -28,7 +34,7 @@ FEW_ANCHORS = 8
 
 
 def config_for(
-    bytes_per_page: int, dim: int, codewords: int, *, of_text: bool = False
+    bytes_per_page: int, dim: int, codewords: int, *, of_text: bool = False, length_norm: int = 0
 ) -> CodecConfig:
     """The settings for pages of `bytes_per_page` on disk and a codebook of `codewords`; `of_text`:
     the vectors of a page are in the order of its words.
@@ -36,7 +42,11 @@ def config_for(
     A larger budget buys anchors and codewords first, then anchors alone, then more bits a number.
     """
     room = _room(bytes_per_page)
-    most = min(MOST_CODEWORDS, codewords)
+    large = codewords >= LARGE_CODEBOOK
+    most = min(MOST_OF_LARGE if large else MOST_CODEWORDS, codewords)
+    share = ANCHOR_SHARE * room
+    if large:
+        share = min(LARGE_ANCHOR_SHARE * room, LARGE_ANCHOR_BYTES + LARGE_FURTHER_SHARE * room)
 
     def fits(k: int, count: int, dtype: str = ANCHOR_TYPE) -> bool:
         residual = most_residual_bytes(k, codewords, count)
@@ -44,7 +54,7 @@ def config_for(
 
     if not fits(1, 1):
         raise _too_few(bytes_per_page, least_bytes(dim, codewords), dim)
-    most_anchors = int(ANCHOR_SHARE * room) // vector_bytes(dim, ANCHOR_TYPE)
+    most_anchors = int(share) // vector_bytes(dim, ANCHOR_TYPE)
     k = max(n for n in range(1, MOST_ANCHORS + 1) if n == 1 or (n <= most_anchors and fits(n, 1)))
     count = max(n for n in range(1, most + 1) if fits(k, n))
     if count == most:
@@ -52,7 +62,12 @@ def config_for(
     dtype = next(dtype for dtype in DTYPES if dtype == ANCHOR_TYPE or fits(k, count, dtype))
     position = POSITION if of_text and k <= FEW_ANCHORS else 0
     return CodecConfig(
-        k=k, dtype=dtype, codewords=count, bytes_per_page=bytes_per_page, position=position
+        k=k,
+        dtype=dtype,
+        codewords=count,
+        bytes_per_page=bytes_per_page,
+        position=position,
+        length_norm=length_norm,
     )
 
 

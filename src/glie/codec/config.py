@@ -14,7 +14,7 @@ MAX_K = 4096
 MAX_CODEWORDS_A_PAGE = 0x7FFF
 LATER = (  # settings that older codecs do not have
     *("dtype", "codewords", "bytes_per_page", "adapt", "position", "text_bytes"),
-    *("residual_bytes", "ward"),
+    *("residual_bytes", "ward", "length_norm"),
 )
 KEYS = {"codewords": "words"}  # settings that have another name in files
 
@@ -41,6 +41,9 @@ class CodecConfig:
     text_bytes: int = 0  # of the budget, those that the words of a page take
     residual_bytes: int = 0  # for the coordinates of a page, at most
     ward: bool = False  # clusters by Ward's linkage instead of k-means
+    # Each doubling of the vectors that a page is scored by lowers their lengths by a factor of
+    # 2^(length_norm / 1000): more of them have more chances to be near a question by accident
+    length_norm: int = 0
 
     words = renamed("words", "codewords")
 
@@ -55,6 +58,7 @@ class CodecConfig:
             ("position", 0, 2**16),
             ("text_bytes", 0, 2**31 - 1),
             ("residual_bytes", 0, 2**16 - 1),
+            ("length_norm", 0, 1000),
         ):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from glie.codec.adapt import VECTORS_A_CODEWORD, residuals_of
+from glie.codec.adapt import VECTORS_A_CODEWORD, packed_pages, residuals_of
+from glie.codec.length_norm import MOST_PAGES, length_norm_of
 from glie.codec.readout.codebook import MAX_CODEWORDS, Codebook, fit_codebook
 from glie.errors import InputError, VectorError
 from glie.identity import EncoderId, Identified
@@ -50,8 +51,10 @@ def make_codebook(
     by one, but the residuals of all their vectors are held in memory: give a sample
     (`vectors_for`). By default, it has as many codewords as they support, 16,384 to 65,536."""
     rest: list[Any] = []
+    first: list[Any] = []  # pages, enough to know how much their length counts
     for block in [pages] if isinstance(pages, Pages) else pages:
         rest.append(residuals_of(block))
+        first.extend(rows.copy() for rows in block.slice(0, MOST_PAGES - len(first)))
         if rest[-1].shape[1] != rest[0].shape[1]:
             raise VectorError(
                 f"pages: their vectors have {rest[0].shape[1]} numbers, and later "
@@ -68,5 +71,6 @@ def make_codebook(
         seed=seed,
         encoder=EncoderId.of(encoder),
         notes=dict(notes or {}),
+        length_norm=length_norm_of(packed_pages(first)),
         progress=progress,
     )

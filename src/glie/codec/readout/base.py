@@ -181,3 +181,13 @@ def repeated(codes: Codes) -> Pages:
     offsets = np.concatenate([[0], np.cumsum(counts.sum(axis=1))])
     used = counts > 0
     return Pages.packed(np.repeat(codes.vectors[used], counts[used], axis=0), offsets, codes.ids)
+
+
+def length_normed(pages: Pages, most: int, length_norm: int) -> Pages:
+    """The vectors that pages are scored by, longer where a page has fewer than `most` of them: see
+    `CodecConfig.length_norm`."""
+    if not length_norm:
+        return pages
+    longer = (most / np.maximum(pages.lengths, 1)) ** (length_norm / 1000)
+    vectors = pages.vectors * np.repeat(longer, pages.lengths).astype(np.float32)[:, None]
+    return Pages.packed(vectors, pages.offsets, pages.ids)

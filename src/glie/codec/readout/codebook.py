@@ -37,7 +37,9 @@ ROUNDS = 2  # of moving every codeword to the mean of its residuals
 MAX_CODEWORDS = 1 << 20
 MAX_DIM = 1 << 16
 FORMAT = "glie-codebook-1"
-SHIPPED = ("english", "minilm")  # encoders whose codebook comes with glie, the embedded one first
+# Encoders whose codebook comes with glie, the embedded one first, and their `length_norm`, which
+# these files do not hold
+SHIPPED = {"english": 40, "minilm": 40}
 TENSORS = ("directions", "lengths", "starts")
 # keys in the file, and their names here
 SETTINGS = {
@@ -61,6 +63,7 @@ class Codebook:
     codeword_share: float = 0.6  # below 1: codewords estimate directions better than lengths
     encoder: EncoderId | None = None
     notes: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # for people to read
+    length_norm: int = 0  # of codecs with this codebook; 0: not in the file
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -70,6 +73,12 @@ class Codebook:
         """Whether its encoder is one of glie's that read text: the vectors of a page are then in
         the order of its words."""
         return self.encoder is not None and self.encoder.name in SHIPPED
+
+    @property
+    def config_length_norm(self) -> int:
+        """`length_norm` of codecs with this codebook."""
+        name = "" if self.encoder is None else self.encoder.name
+        return self.length_norm or SHIPPED.get(name, 0)
 
     @functools.cached_property
     def is_shipped(self) -> bool:
@@ -111,6 +120,8 @@ class Codebook:
     def to_bytes(self) -> bytes:
         """The file of the codebook."""
         settings = {key: getattr(self, name) for key, name in SETTINGS.items()}
+        if self.length_norm:
+            settings["length_norm"] = self.length_norm
         return table_bytes(FORMAT, {name: getattr(self, name) for name in TENSORS}, settings)
 
     @classmethod
@@ -144,10 +155,12 @@ class Codebook:
         for share in (self.anchor_share, self.codeword_share):
             if type(share) is not float or not 0 < share <= 1:
                 raise ValueError(f"share {share!r}")
+        if type(self.length_norm) is not int or not 0 <= self.length_norm <= 1000:
+            raise ValueError(f"length_norm {self.length_norm!r}")
 
     @classmethod
     @functools.cache
-    def shipped(cls, encoder: str = SHIPPED[0]) -> Codebook:
+    def shipped(cls, encoder: str = next(iter(SHIPPED))) -> Codebook:
         """The codebook that comes with glie for an encoder, by default for the embedded one."""
         place = resources.files("glie.codec").joinpath("shipped", encoder, "codebook.safetensors")
         return cls.from_bytes(place.read_bytes(), f"the codebook shipped for {encoder}")

@@ -19,7 +19,7 @@ from glie.codec.budget import config_for
 from glie.codec.codes import Blobs, Codes, stored_as
 from glie.codec.config import CodecConfig
 from glie.codec.readout import shared
-from glie.codec.readout.base import AnchorsOnly, Readout, repeated
+from glie.codec.readout.base import AnchorsOnly, Readout, length_normed, repeated
 from glie.codec.readout.codebook import Codebook, residuals
 from glie.codec.readout.pairs import most_residual_bytes, read_pairs, residual_blob
 from glie.errors import InputError
@@ -41,6 +41,8 @@ class Residual:
 
     codebook: Codebook
     codewords: int = 0
+    most: int = 0  # vectors that a page is scored by
+    length_norm: int = 0
 
     regenerates = True
     shortlist = RESIDUAL_SHORTLIST
@@ -71,7 +73,8 @@ class Residual:
         return AnchorsOnly()
 
     def at(self, config: CodecConfig) -> Readout:
-        return dataclasses.replace(self, codewords=config.codewords)
+        most, norm = config.k + config.codewords, config.length_norm
+        return dataclasses.replace(self, codewords=config.codewords, most=most, length_norm=norm)
 
     def fits(self, pages: Pages) -> bool:
         return fits(self.codebook, pages)
@@ -86,12 +89,17 @@ class Residual:
 
     def regenerate(self, codes: Codes) -> Pages:
         """The anchors of every page, then the vectors of its pairs."""
-        return repeated(codes) if codes.residual is None else reconstructed(codes, self.codebook)
+        if codes.residual is None:
+            return repeated(codes)
+        return length_normed(reconstructed(codes, self.codebook), self.most, self.length_norm)
 
     def config_for(self, bytes_per_page: int) -> CodecConfig:
         """The settings for a budget."""
         book = self.codebook
-        return config_for(bytes_per_page, book.dim, len(book), of_text=book.of_text)
+        norm = book.config_length_norm
+        return config_for(
+            bytes_per_page, book.dim, len(book), of_text=book.of_text, length_norm=norm
+        )
 
     def smaller(self, config: CodecConfig, bytes_per_page: int, dim: int) -> CodecConfig:
         return self.config_for(bytes_per_page)
