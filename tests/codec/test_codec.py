@@ -90,8 +90,8 @@ def test_every_kind_can_be_saved_compared_and_changed(kind: str, tmp_path: Path)
 def test_what_a_codec_is_shows() -> None:
     budget = glie.Codec(bytes_per_page=520)
     words = f"{budget.config.codewords} of 65,536 codewords"
-    assert repr(budget) == f"Codec(bytes_per_page=520, k=4, int2, {words}, adapts)"
-    assert repr(budget.frozen) == f"Codec(bytes_per_page=520, k=4, int2, {words})"
+    assert repr(budget) == f"Codec(bytes_per_page=520, k=6, int2, {words}, adapts)"
+    assert repr(budget.frozen) == f"Codec(bytes_per_page=520, k=6, int2, {words})"
     assert repr(budget.at(2)) == f"Codec(k=2, int2, {words})"
     waiting = glie.Codec(bytes_per_page=520, adapt=True)
     assert repr(waiting) == "Codec(bytes_per_page=520, no codebook yet, adapts)"

@@ -39,7 +39,7 @@ MAX_DIM = 1 << 16
 FORMAT = "glie-codebook-1"
 # Encoders whose codebook comes with glie, the embedded one first, and their `length_norm`, which
 # these files do not hold
-SHIPPED = {"english": 40, "minilm": 40}
+SHIPPED = {"english": 40, "minilm": 60}
 TENSORS = ("directions", "lengths", "starts")
 # keys in the file, and their names here
 SETTINGS = {
