@@ -24,7 +24,7 @@ from tests.evaluation.sets import write_set
         (["index", "empty", "--to", "y.glie"], "empty: no documents there"),
         (
             ["index", "reports", "--to", "x.glie", "--k", "7"],
-            "it stores k=8 vectors a page, not 7",
+            "it stores k=6 vectors a page, not 7",
         ),
         (
             ["index", "reports", "--to", "x.glie", "--bytes-per-page", "260"],

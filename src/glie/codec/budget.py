@@ -18,7 +18,7 @@ MOST_CODEWORDS = 128  # a page, of a small codebook
 # A large codebook fits vectors well, so that codewords are worth more than anchors:
 # docs/experiments.md, Long pages.
 LARGE_CODEBOOK = 16_384
-LARGE_ANCHOR_SHARE = 0.43  # of the bytes, while they are few; else so many and this share:
+LARGE_ANCHOR_SHARE = 0.425  # of the bytes, while they are few; else so many and this share:
 LARGE_ANCHOR_BYTES, LARGE_FURTHER_SHARE = 125, 0.16
 MOST_OF_LARGE = 512
 MOST_ANCHORS = 128

@@ -22,10 +22,11 @@ from glie.codec.readout.base import AnchorsOnly, Readout
 from glie.codec.readout.coordinates import (
     DIRECTION_TYPE,
     MOST_DIRECTIONS,
+    RATES,
     Coordinates,
 )
 from glie.codec.readout.residual import Residual
-from glie.codec.readout.transform import RATES, Transform, grouped
+from glie.codec.readout.transform import Transform, grouped
 from glie.errors import InputError
 from glie.kernels.maxsim import maxsim
 from glie.kernels.quantize import row_bytes
@@ -84,11 +85,12 @@ def _coordinates(sample: Sample, bytes_per_page: int, more: bool) -> Chosen:
         raise InputError("bytes_per_page: too few for a table of coordinates")
     pages = sample.pages
     codes = quantised(anchor(pages, cluster(pages, config)), config.dtype, exact=False)
-    wanted = np.full(len(pages), 8 * config.residual_bytes // RATES[0])
+    rates = RATES[True]
+    wanted = np.full(len(pages), 8 * config.residual_bytes // rates[0])
     vectors, anchors, _, _ = grouped(pages, codes, wanted)
     step = -(-len(vectors) // MOST_FITTED)
     notes = {"adapted_to": sample.of_pages}
-    table = Coordinates.fit(vectors[::step], anchors[::step], most, RATES[-1], notes=notes)
+    table = Coordinates.fit(vectors[::step], anchors[::step], most, rates[-1], notes=notes)
     if not more:
         left = bytes_per_page - len(table.to_bytes()) // sample.of_pages
         config = dataclasses.replace(transform_config(left, dim), bytes_per_page=bytes_per_page)
@@ -141,4 +143,4 @@ def _with_reason(readout: Readout, kept: Mapping[str, float]) -> Readout:
         table = readout.table
         table = dataclasses.replace(table, notes={**table.notes, "families": reason})
         return dataclasses.replace(readout, table=table)
-    return readout
+    return AnchorsOnly({"families": reason})

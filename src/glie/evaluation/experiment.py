@@ -42,7 +42,7 @@ from glie.training.recipe import recipe_of
 DEPTH = 100  # pages of a ranking, for recall@100 and run files
 SHORTLISTS = (5, 10, 20, 50, 100)
 SHORTLIST_K = 4  # the budget of the shortlist table
-ADAPTED_REVISION = 2  # of how a code is chosen: what another one has stored is measured again
+ADAPTED_REVISION = 3  # of how a code is chosen: what another one has stored is measured again
 CODEWORD_SHORTLIST = "words-shortlist"
 CODEWORD_SHORTLISTS = (20, 50, 100, 200, 500)  # longer, as is their default
 CODEWORD_SHORTLIST_BYTES = 520  # the budget of their table, or the nearest measured

@@ -13,8 +13,8 @@ from glie.codec.adapt import drawn
 from glie.codec.choose import FAMILIES, chosen_for
 from glie.codec.codes import Blobs
 from glie.codec.readout import scalar
-from glie.codec.readout.coordinates import Coordinates
-from glie.codec.readout.transform import RATES, Transform
+from glie.codec.readout.coordinates import RATES, Coordinates
+from glie.codec.readout.transform import Transform
 from glie.codec.shrink import smaller
 from glie.kernels.trellis import plan_for
 from tests.conftest import make_arrays
@@ -152,18 +152,24 @@ def test_a_page_whose_vectors_all_fit_gets_more_bits() -> None:
     codec = transform(pages, 520)
     codes = codec.compress(pages)
     assert codes.residual is not None
-    rates = np.array([RATES[blob[1]] for blob in codes.residual])
+    places = np.array([blob[1] for blob in codes.residual])
     lengths = pages.lengths
-    assert set(rates) > {RATES[0]}
-    assert lengths[rates == RATES[0]].min() > lengths[rates > RATES[0]].max() - 1
+    assert set(places) > {0}
+    assert lengths[places == 0].min() > lengths[places > 0].max() - 1
 
 
-def test_many_bytes_buy_finer_coordinates() -> None:
+def test_tables_of_the_first_format_keep_their_rates() -> None:
     pages = varied(40, low=80, high=90)
-    for budget, rate in ((520, RATES[0]), (1040, RATES[1])):
-        codes = transform(pages, budget).compress(pages)
+    codec = transform(pages, 520)
+    old = dataclasses.replace(codec.readout.table, by_trellis=False)  # type: ignore[attr-defined]
+    assert (RATES[False][0], RATES[True][0]) == (96, 64) == (old.rates[0], 64)
+    groups = []
+    for each in (codec, glie.Codec.from_config(codec.config, Transform(old))):
+        codes = each.compress(pages)
         assert codes.residual is not None
-        assert {RATES[blob[1]] for blob in codes.residual} == {rate}
+        assert {blob[1] for blob in codes.residual} == {0}
+        groups.append(codes.residual[0][0])
+    assert groups[0] > 1.3 * groups[1]  # fewer bits a group, more groups
 
 
 def test_an_index_of_coordinates_is_written_read_and_shrunk(tmp_path: Path) -> None:

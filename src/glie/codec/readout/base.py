@@ -16,6 +16,7 @@ import numpy as np
 from glie.codec.budget import reduced
 from glie.codec.codes import Codes, stored_as
 from glie.codec.config import CodecConfig
+from glie.errors import InputError
 from glie.identity import EncoderId
 from glie.pages import Pages
 
@@ -114,9 +115,12 @@ class AnchorsOnly:
     exact = False
     keeps_residual = False
 
+    def __init__(self, notes: Mapping[str, Any] | None = None) -> None:
+        self._notes = dict(notes or {})
+
     @property
     def notes(self) -> Mapping[str, Any]:
-        return {}
+        return self._notes
 
     @property
     def single_stage(self) -> Readout:
@@ -148,14 +152,17 @@ class AnchorsOnly:
         return anchors
 
     def settings(self) -> dict[str, Any]:
-        return {}
+        return {"notes": self._notes} if self._notes else {}
 
     def to_files(self) -> tuple[dict[str, Any], dict[str, bytes]]:
         return {}, {}
 
     @classmethod
     def from_files(cls, settings: dict[str, Any], files: Mapping[str, bytes], place: str) -> Self:
-        return cls()
+        notes = settings.pop("notes", {})
+        if not isinstance(notes, dict):
+            raise InputError(f"notes: expected an object, found {notes!r}")
+        return cls(notes)
 
 
 class NoCodebookYet(AnchorsOnly):

@@ -34,6 +34,8 @@ MAX_DIM = 1 << 16
 # In the first format coordinates are rounded one by one (`scalar.py`), in the second by a trellis.
 FORMATS = {False: "glie-coordinates-1", True: "glie-coordinates-2"}
 TENSORS = ("directions", "spreads", "gains", "centres")
+# Bits a vector, by format: the first, or more where all vectors of a page fit.
+RATES = {False: (96, 128, 192, 256), True: (64, 96, 128, 192, 256)}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -54,6 +56,11 @@ class Coordinates:
 
     def __len__(self) -> int:
         return len(self.spreads)
+
+    @property
+    def rates(self) -> tuple[int, ...]:
+        """The bits that a vector may have."""
+        return RATES[self.by_trellis]
 
     @functools.cached_property
     def basis(self) -> Floats:

@@ -3,7 +3,7 @@
 A page's vectors are grouped by Ward's clustering, as many groups as fit, and the mean of each is
 stored by its coordinates (`coordinates.py`). A page whose vectors all fit gets more bits a vector
 instead. The bytes of a page are the number of groups (one byte below 128, else two), the place of
-its rate in RATES, and the bits of each group: its anchor, then its coordinates.
+its rate in those of the table, and the bits of each group: its anchor, then its coordinates.
 """
 
 from __future__ import annotations
@@ -27,9 +27,6 @@ from glie.kernels.ward import ward_groups
 from glie.pages import Pages
 
 COORDINATES = "coordinates.safetensors"
-# Bits a vector: the first (with many bytes the second), or more where all vectors of a page fit.
-RATES = (96, 128, 192, 256)
-MANY_BYTES = 600
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -91,7 +88,7 @@ class Transform:
         vectors, anchors, slots, bounds = grouped(pages, codes, wanted)
         blobs = [b""] * len(pages)
         of_rate = np.repeat(rates, np.diff(bounds))
-        for place, rate in enumerate(RATES):
+        for place, rate in enumerate(self.table.rates):
             mine = np.flatnonzero(of_rate == place)
             if not len(mine):
                 continue
@@ -108,10 +105,9 @@ class Transform:
     def _rates(self, lengths: Ints, slot_bits: Ints) -> tuple[Ints, Ints]:
         """For each page the place of its rate, and how many groups fit."""
         room = 8 * (self.residual_bytes - 3)  # beside the count and the rate
-        fitting = [room // (slot_bits + self.table.width(rate)) for rate in RATES]
-        least = int(self.residual_bytes >= MANY_BYTES)
-        rates = np.full(len(lengths), least)
-        for place in range(least + 1, len(RATES)):
+        fitting = [room // (slot_bits + self.table.width(rate)) for rate in self.table.rates]
+        rates = np.zeros(len(lengths), np.int64)
+        for place in range(1, len(fitting)):
             rates[fitting[place] >= lengths] = place
         return rates, np.choose(rates, fitting)
 
@@ -135,10 +131,11 @@ class Transform:
         assert blobs is not None
         counts, heads = counts_of_blobs(blobs)
         rates = blobs.data[np.minimum(blobs.offsets[:-1] + heads, len(blobs.data) - 1)]
-        if (rates >= len(RATES)).any():
+        if (rates >= len(self.table.rates)).any():
             raise _damaged()
         slot_bits = _slot_bits(codes)
-        widths = slot_bits + np.array([self.table.width(rate) for rate in RATES])[rates]
+        of_rates = np.array([self.table.width(rate) for rate in self.table.rates])
+        widths = slot_bits + of_rates[rates]
         if (heads + 1 + -(-counts * widths // 8) != blobs.lengths).any():
             raise _damaged()
         bounds = np.concatenate([[0], np.cumsum(counts)])
@@ -158,7 +155,8 @@ class Transform:
                 raise _damaged()
             at = np.concatenate([np.arange(bounds[page], bounds[page + 1]) for page in pages])
             anchors = codes.vectors[of_page, slot]
-            vectors[at] = self.table.from_bits(np.concatenate(stored), anchors, RATES[place])
+            rate = self.table.rates[place]
+            vectors[at] = self.table.from_bits(np.concatenate(stored), anchors, rate)
         return vectors, bounds
 
     def config_for(self, bytes_per_page: int) -> CodecConfig:
