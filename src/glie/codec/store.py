@@ -106,6 +106,7 @@ def save(codec: Codec, folder: Path) -> None:
     files = to_files(codec)
     check_place(folder)
     try:
+        folder.mkdir(exist_ok=True)
         if not (folder / CONFIG).exists():
             for name in PARTS:  # of an interrupted save
                 (folder / name).unlink(missing_ok=True)
@@ -121,15 +122,19 @@ def save(codec: Codec, folder: Path) -> None:
 
 
 def check_place(folder: Path) -> None:
-    """Make the folder; refuse one that holds something other than a codec."""
+    """Refuse a folder that cannot be written, or holds something other than a codec. One that is
+    not there is made and removed again: what is to be saved may fail before."""
     if folder.is_file():
         raise CodecError(f"{folder}: a file; a codec is a folder")
     try:
+        new = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
         # an interrupted save may leave .new files, or weights beside a config.json.new
         others = {path.name for path in folder.iterdir() if not path.name.endswith(".new")}
         config = f"{CONFIG}.new" if others <= set(PARTS) else CONFIG
         found = json.loads((folder / config).read_bytes())["format"] if others else FORMAT
+        if new:
+            folder.rmdir()
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         found = None
     except OSError as error:
