@@ -89,7 +89,7 @@ def _coordinates(sample: Sample, bytes_per_page: int, more: bool) -> Chosen:
         raise InputError("bytes_per_page: too few for a table of coordinates")
     pages = sample.pages
     codes = quantised(anchor(pages, cluster(pages, config)), config.dtype, exact=False)
-    rates = RATES[True]
+    rates = RATES[True]  # a new table is coded by a trellis
     wanted = np.full(len(pages), 8 * config.residual_bytes // rates[0])
     vectors, anchors, _, _ = grouped(pages, codes, wanted)
     step = -(-len(vectors) // MOST_FITTED)

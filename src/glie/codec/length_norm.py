@@ -2,8 +2,8 @@
 
 MaxSim takes the best of a page's vectors for each vector of a question. The best of more is better
 by chance alone, so long pages are favoured. The mean best cosine of n vectors with unrelated ones
-grows about as n^slope, and the slope hardly depends on the corpus: 0.10 to 0.14 for `english`,
-0.013 to 0.015 for gte-small. Part of that is taken back: docs/experiments.md, Length.
+grows about as n^slope, and the slope hardly depends on the corpus: 0.09 to 0.14 for `english`,
+0.013 to 0.016 for gte-small. Part of that is taken back: docs/experiments.md, Length.
 """
 
 from __future__ import annotations
