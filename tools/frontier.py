@@ -24,6 +24,7 @@ from glie.errors import GlieError
 from glie.evaluation.datasets import load
 from glie.evaluation.encoded import Encoded
 from glie.index.memory import CodesInMemory, search_codes, search_vectors
+from glie.kernels.residual import ONE_LAYER
 from glie.measures import DEPTH, ndcg_at_5
 
 SETTING = re.compile(r"(\d+):(\w+):(\d+)")
@@ -33,7 +34,8 @@ def codec_of(setting: str, book: Codebook) -> Codec:
     match = SETTING.fullmatch(setting)
     assert match is not None
     k, dtype, codewords = match.groups()
-    config = CodecConfig(k=int(k), dtype=dtype, codewords=int(codewords))
+    settings = {"k": int(k), "dtype": dtype, "codewords": int(codewords)}
+    config = CodecConfig(**settings, first_layer=ONE_LAYER)
     return Codec.from_config(config, Residual(book) if config.codewords else None)
 
 

@@ -73,8 +73,8 @@ class Coded(NamedTuple):
 class Store:
     """The codes of a set, from which padded batches are cut."""
 
-    def __init__(self, codes: Codes, book: Codebook) -> None:
-        pairs, bounds = read_pairs(codes, len(book))
+    def __init__(self, codes: Codes, book: Codebook, first_layer: int) -> None:
+        pairs, bounds = read_pairs(codes, len(book), first_layer)
         owner, codeword = np.divmod(pairs, len(book))
         self.anchors = torch.from_numpy(codes.vectors.astype(np.float32))
         self.used = torch.from_numpy(codes.counts > 0)
@@ -327,7 +327,7 @@ def main() -> None:
     for place, one in enumerate(encoded):
         asked = questions_of(one, arguments.join if place == 0 else 1, arguments.seed)
         codes = codec.compress(asked.pages)
-        store = Store(codes, book)
+        store = Store(codes, book, codec.config.first_layer)
         chosen = np.arange(len(asked.queries))
         if place == 0:
             answers = [sorted(grades) for grades in asked.grades]

@@ -17,6 +17,7 @@ from glie.codec.readout.codebook import Codebook, fit_codebook, residuals
 from glie.codec.readout.pairs import read_pairs
 from glie.codec.readout.residual import Residual, reconstructed, residual_codes
 from glie.codec.shrink import merged, shrunk, smaller
+from glie.kernels.residual import FIRST_LAYER
 from glie.progress import Progress
 from tests.codec.networks import random_codec
 from tests.conftest import Floats, make_arrays, unit
@@ -79,7 +80,7 @@ def test_a_page_keeps_its_promises(budgets: tuple[int, int], seed: int) -> None:
     for page, rows in enumerate(scored):
         assert holds(rows, made.vectors[page, : np.count_nonzero(made.counts[page])])
     assert made.residual is not None
-    _, bounds = read_pairs(made, len(book()))
+    _, bounds = read_pairs(made, len(book()), target.config.first_layer)
     assert (np.diff(bounds) <= target.config.codewords).all()
     alone = shrunk(codes.take(np.array([1])), source, target)
     assert alone.packed is not None
@@ -127,10 +128,12 @@ def test_little_is_lost_against_compressing_the_pages(before: int, after: int) -
 
 def test_codewords_that_the_page_needed_more_count_more() -> None:
     """Each layer half as much as the one before, and the first as much as an anchor."""
-    pages, source = wide_pages(3), budget(ROOMY)
+    pages = wide_pages(3)
+    config = dataclasses.replace(budget(ROOMY).config, first_layer=FIRST_LAYER)
+    source = glie.Codec.from_config(config, Residual(book()))
     codes = source.compress(pages)
     stored = source.regenerate(codes)
-    need = residual._need(codes, stored)
+    need = residual._need(codes, stored, FIRST_LAYER)
     for page, rows in enumerate(stored):
         used = int(np.count_nonzero(codes.counts[page]))
         codewords = len(rows) - used
@@ -149,8 +152,9 @@ def test_weights_decide_which_codewords_stay() -> None:
     found = []
     for heavy in (halves, ~halves):
         weights = np.where(heavy, 1, 0.01).astype(np.float32)
-        blobs = residual_codes(pages, codes, book(), 3, weights)
-        found.append(reconstructed(dataclasses.replace(codes, residual=blobs), book()))
+        blobs = residual_codes(pages, codes, book(), 3, FIRST_LAYER, weights)
+        coded = dataclasses.replace(codes, residual=blobs)
+        found.append(reconstructed(coded, book(), FIRST_LAYER))
     for place, heavy in enumerate((halves, ~halves)):
         part = glie.Pages([rows[heavy]])
         assert covered(part, found[place]) > covered(part, found[1 - place]) + 0.01

@@ -8,6 +8,7 @@ from glie.codec.config import CodecConfig
 from glie.codec.readout.pairs import most_residual_bytes
 from glie.errors import InputError
 from glie.kernels.quantize import BFLOAT16, DTYPES, row_bytes
+from glie.kernels.residual import ONE_LAYER
 
 OVERHEAD = 26  # bytes a page besides its code: id, metadata, its share of the folder
 CODES_SHARE = 0.5  # of a budget at least, however many bytes the words of a page take
@@ -34,7 +35,13 @@ FEW_ANCHORS = 8
 
 
 def config_for(
-    bytes_per_page: int, dim: int, codewords: int, *, of_text: bool = False, length_norm: int = 0
+    bytes_per_page: int,
+    dim: int,
+    codewords: int,
+    *,
+    of_text: bool = False,
+    length_norm: int = 0,
+    first_layer: int = ONE_LAYER,
 ) -> CodecConfig:
     """The settings for pages of `bytes_per_page` on disk and a codebook of `codewords`; `of_text`:
     the vectors of a page are in the order of its words.
@@ -49,7 +56,7 @@ def config_for(
         share = min(LARGE_ANCHOR_SHARE * room, LARGE_ANCHOR_BYTES + LARGE_FURTHER_SHARE * room)
 
     def fits(k: int, count: int, dtype: str = ANCHOR_TYPE) -> bool:
-        residual = most_residual_bytes(k, codewords, count)
+        residual = most_residual_bytes(k, codewords, count, first_layer)
         return k * vector_bytes(dim, dtype) + 2 + residual <= room
 
     if not fits(1, 1):
@@ -68,6 +75,7 @@ def config_for(
         bytes_per_page=bytes_per_page,
         position=position,
         length_norm=length_norm,
+        first_layer=first_layer,
     )
 
 

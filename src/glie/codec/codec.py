@@ -181,7 +181,8 @@ class Codec:
         readout = self.readout.single_stage
         if readout is self.readout:
             return self
-        config = dataclasses.replace(self.config, codewords=0, residual_bytes=0, length_norm=0)
+        unset = "codewords", "residual_bytes", "length_norm", "first_layer"
+        config = dataclasses.replace(self.config, **{n: getattr(CodecConfig, n) for n in unset})
         free = dataclasses.replace(config, bytes_per_page=0, text_bytes=0, adapt=False)
         return Codec.from_config(free, readout)
 

@@ -8,13 +8,14 @@ from typing import Any
 
 from glie.errors import CodecError, InputError
 from glie.kernels.quantize import BFLOAT16, DTYPES
+from glie.kernels.residual import FIRST_LAYER, ONE_LAYER
 from glie.renamed import renamed
 
 MAX_K = 4096
 MAX_CODEWORDS_A_PAGE = 0x7FFF
 LATER = (  # settings that older codecs do not have
     *("dtype", "codewords", "bytes_per_page", "adapt", "position", "text_bytes"),
-    *("residual_bytes", "ward", "length_norm"),
+    *("residual_bytes", "ward", "length_norm", "first_layer"),
 )
 KEYS = {"codewords": "words"}  # settings that have another name in files
 
@@ -44,6 +45,9 @@ class CodecConfig:
     # Each doubling of the vectors that a page is scored by lowers their lengths by a factor of
     # 2^(length_norm / 1000): more of them have more chances to be near a question by accident
     length_norm: int = 0
+    # A page's pairs are stored in layers, the most needed first: so many of them, then the same
+    # number, then twice as many and so on. A budget takes one layer, which needs fewer bits
+    first_layer: int = FIRST_LAYER
 
     words = renamed("words", "codewords")
 
@@ -59,6 +63,7 @@ class CodecConfig:
             ("text_bytes", 0, 2**31 - 1),
             ("residual_bytes", 0, 2**16 - 1),
             ("length_norm", 0, 1000),
+            ("first_layer", 1, ONE_LAYER),
         ):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:

@@ -19,6 +19,7 @@ Bytes = npt.NDArray[np.uint8]
 
 PROBES = 4  # lists searched for a row's codeword: 8 lower the error by 1%, 2 raise it by 3%
 FIRST_LAYER = 32
+ONE_LAYER = 1 << 15  # a first layer that holds any set
 PRODUCTS_PER_MEMBER = 3000  # the time to unpack one member in Python, in products of numpy
 PRODUCTS_PER_NUMBER = 20  # ... and that to reconstruct one number
 PAIRS_PER_BLOCK = 512  # in numpy: 256 KB at D = 128
@@ -80,13 +81,13 @@ def nearest_codewords_reference(
     return np.asarray(np.where(allowed, affinity(codewords), -np.inf).argmax(axis=1))
 
 
-def layers(count: int) -> Iterator[tuple[int, int]]:
+def layers(count: int, first_layer: int = FIRST_LAYER) -> Iterator[tuple[int, int]]:
     """The layers 0..32, 32..64, 64..128, ... of a set of `count` members, the most needed first.
 
     Members are sorted inside a layer, since their order would cost bits. Layers keep their order:
-    the first ones alone are a good smaller set.
+    the first ones alone are a good smaller set. One layer for all takes 2 bits a member less.
     """
-    first, last = 0, FIRST_LAYER
+    first, last = 0, first_layer
     while first < count:
         yield first, min(last, count)
         first, last = last, 2 * last
@@ -101,38 +102,45 @@ def low_bits(members: int, universe: int) -> int:
 
 
 @functools.cache
-def most_bytes(count: int, universe: int) -> int:
+def most_bytes(count: int, universe: int, first_layer: int = FIRST_LAYER) -> int:
     """The most bytes that pack_set returns."""
     bits = 0
-    for first, last in layers(count):
+    for first, last in layers(count, first_layer):
         low = low_bits(last - first, universe)
         bits += (last - first) * (low + 1) + (universe >> low)
     return -(-bits // 8)
 
 
-def pack_set(pairs: Ints, universe: int) -> Bytes:
+def pack_set(pairs: Ints, universe: int, first_layer: int = FIRST_LAYER) -> Bytes:
     """Pack distinct numbers below `universe`, the most needed first (Rice code, layer by layer)."""
     from glie.kernels import _residual
 
-    out = np.zeros(most_bytes(len(pairs), universe) + 1, np.uint8)
+    out = np.zeros(most_bytes(len(pairs), universe, first_layer) + 1, np.uint8)
     at = 0
-    for first, last in layers(len(pairs)):
+    for first, last in layers(len(pairs), first_layer):
         at = _residual.write_layer(np.sort(pairs[first:last]), universe, out, at)
     return out[: -(-at // 8)]
 
 
-def unpack_set(data: Bytes, count: int, universe: int) -> tuple[Ints, int] | None:
+def unpack_set(
+    data: Bytes, count: int, universe: int, first_layer: int = FIRST_LAYER
+) -> tuple[Ints, int] | None:
     """The numbers that pack_set packed, ascending inside each layer, and how many bytes they took;
     None if the bytes are not a set of `count` numbers."""
     from glie.kernels import _residual
 
     pairs = np.empty(count, np.int64)
-    taken = _residual.read_set(data, FIRST_LAYER, universe, pairs)
+    taken = _residual.read_set(data, first_layer, universe, pairs)
     return None if taken < 0 else (pairs, int(taken))
 
 
 def unpack_sets(
-    data: Bytes, starts: Ints, ends: Ints, counts: Ints, universes: Ints
+    data: Bytes,
+    starts: Ints,
+    ends: Ints,
+    counts: Ints,
+    universes: Ints,
+    first_layer: int = FIRST_LAYER,
 ) -> tuple[Ints, Ints, Ints]:
     """unpack_set for many pages, page p in bytes starts[p]..ends[p]: all numbers end to end, the
     bounds of each page, and the bytes each took (-1 where they are not a set)."""
@@ -141,18 +149,21 @@ def unpack_sets(
     if in_numpy(PRODUCTS_PER_MEMBER * len(pairs)):
         for page, (start, end) in enumerate(zip(starts, ends, strict=True)):
             mine = pairs[bounds[page] : bounds[page + 1]]
-            taken[page] = read_set_in_python(data[start:end], int(universes[page]), mine)
+            universe = int(universes[page])
+            taken[page] = read_set_in_python(data[start:end], universe, mine, first_layer)
         return pairs, bounds, taken
     from glie.kernels import _residual
 
-    _residual.read_sets(data, starts, ends, FIRST_LAYER, universes, bounds, pairs, taken)
+    _residual.read_sets(data, starts, ends, first_layer, universes, bounds, pairs, taken)
     return pairs, bounds, taken
 
 
-def read_set_in_python(data: Bytes, universe: int, members: Ints) -> int:
+def read_set_in_python(
+    data: Bytes, universe: int, members: Ints, first_layer: int = FIRST_LAYER
+) -> int:
     """Fill `members` with the set that pack_set packed; returns how many bytes it took, or -1."""
     ahead, left = int.from_bytes(data.tobytes(), "little"), 8 * len(data)  # bits, the next lowest
-    for first, last in layers(len(members)):
+    for first, last in layers(len(members), first_layer):
         low = low_bits(last - first, universe)
         previous = -1
         for i in range(first, last):

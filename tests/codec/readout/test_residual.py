@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from glie.codec.readout.codebook import Codebook, fit_codebook, residuals
 from glie.codec.readout.pairs import most_residual_bytes
 from glie.codec.readout.residual import CODEBOOK, Residual, reconstructed, residual_codes
 from glie.identity import EncoderId
+from glie.kernels.residual import FIRST_LAYER, ONE_LAYER
 from tests.conftest import make_arrays
 
 DIM = 32
@@ -98,9 +100,9 @@ def test_a_page_gives_the_same_residual_alone_and_in_a_batch(codec: glie.Codec) 
 def test_no_residual_is_larger_than_announced(book: Codebook) -> None:
     pages = pages_of(40, high=120)
     codes = glie.Codec(3, dtype="int2").compress(pages)
-    for codewords in (1, 33, 70, 130):
-        blobs = residual_codes(pages, codes, book, codewords)
-        assert blobs.lengths.max() <= most_residual_bytes(3, len(book), codewords)
+    for codewords, first_layer in itertools.product((1, 33, 70, 130), (FIRST_LAYER, ONE_LAYER)):
+        blobs = residual_codes(pages, codes, book, codewords, first_layer)
+        assert blobs.lengths.max() <= most_residual_bytes(3, len(book), codewords, first_layer)
 
 
 @pytest.mark.parametrize("damage", ["empty", "short", "long", "noise", "count"])
@@ -174,4 +176,4 @@ def test_a_damaged_codebook_is_named(codec: glie.Codec, tmp_path: Path) -> None:
 def test_rebuilding_nothing_gives_nothing(codec: glie.Codec, book: Codebook) -> None:
     codes = codec.compress(pages_of(3))
     none: Codes = codes.take(np.empty(0, np.int64))
-    assert len(reconstructed(none, book)) == 0
+    assert len(reconstructed(none, book, FIRST_LAYER)) == 0

@@ -40,7 +40,7 @@ def test_untrained_they_are_what_a_search_reconstructs(tool: ModuleType) -> None
     made = codec.regenerate(codes)
     tokens = unit(np.random.default_rng(0).normal(size=(5, 16)))
     expected = [(tokens @ rows.T).max(axis=1) for rows in made]
-    store, rows = tool.Store(codes, book), torch.tensor([3, 0, 8])
+    store, rows = tool.Store(codes, book, codec.config.first_layer), torch.tensor([3, 0, 8])
     asked = torch.from_numpy(tokens).expand(3, -1, -1)
     for name, readout in tool.readouts(book).items():
         found = readout.matches(asked, store.batch(rows)).detach().numpy()
@@ -52,11 +52,13 @@ def test_training_brings_matches_nearer_to_the_true_ones(tool: ModuleType) -> No
     torch.manual_seed(0)
     rng = np.random.default_rng(0)
     pages = glie.Pages(make_arrays(40, low=20, high=30))
-    codes, book, _ = coded(pages, 16)
+    codes, book, codec = coded(pages, 16)
     queries = [unit(page[:3] + 0.1 * rng.normal(size=(3, 16))) for page in pages]
     grades = [{row: 1} for row in range(40)]
     asked = tool.Questions("made", pages, glie.Queries(queries), grades)
-    trainer = tool.Trainer(asked, np.arange(40), codes, tool.Store(codes, book), 0)
+    trainer = tool.Trainer(
+        asked, np.arange(40), codes, tool.Store(codes, book, codec.config.first_layer), 0
+    )
     nets = {name: tool.readouts(book)[name] for name in ("shares", "pair", "gate")}
     tokens, real, rows, true = trainer.batch()
 

@@ -11,17 +11,17 @@ import numpy.typing as npt
 
 from glie.codec.codes import Blobs, Codes
 from glie.errors import CorruptIndexError
-from glie.kernels.residual import most_bytes, pack_set, unpack_sets
+from glie.kernels.residual import ONE_LAYER, most_bytes, pack_set, unpack_sets
 
 Ints = npt.NDArray[np.int64]
 
 
-def residual_blob(pairs: Ints, universe: int) -> bytes:
+def residual_blob(pairs: Ints, universe: int, first_layer: int) -> bytes:
     """The bytes of a page's pairs, numbers below `universe`."""
-    return count_bytes(len(pairs)) + pack_set(pairs, universe).tobytes()
+    return count_bytes(len(pairs)) + pack_set(pairs, universe, first_layer).tobytes()
 
 
-def read_pairs(codes: Codes, codewords: int) -> tuple[Ints, Ints]:
+def read_pairs(codes: Codes, codewords: int, first_layer: int) -> tuple[Ints, Ints]:
     """The pairs of all pages end to end, and the bounds of each page (P + 1,).
 
     Raises CorruptIndexError where the bytes are not those of `residual_blob`.
@@ -30,9 +30,8 @@ def read_pairs(codes: Codes, codewords: int) -> tuple[Ints, Ints]:
     assert blobs is not None
     counts, heads = counts_of_blobs(blobs)
     used = np.count_nonzero(codes.counts, axis=1)
-    pairs, bounds, taken = unpack_sets(
-        blobs.data, blobs.offsets[:-1] + heads, blobs.offsets[1:], counts, used * codewords
-    )
+    places = blobs.offsets[:-1] + heads, blobs.offsets[1:]
+    pairs, bounds, taken = unpack_sets(blobs.data, *places, counts, used * codewords, first_layer)
     if (taken < 0).any() or (heads + taken != blobs.lengths).any():
         raise CorruptIndexError(
             "the residual of a page is not a set of codewords; verify the index"
@@ -40,9 +39,9 @@ def read_pairs(codes: Codes, codewords: int) -> tuple[Ints, Ints]:
     return pairs, bounds
 
 
-def most_residual_bytes(k: int, codewords: int, pairs: int) -> int:
+def most_residual_bytes(k: int, codewords: int, pairs: int, first_layer: int = ONE_LAYER) -> int:
     """The most bytes that `pairs` pairs of k anchors and a codebook of `codewords` take."""
-    return len(count_bytes(pairs)) + most_bytes(pairs, k * codewords)
+    return len(count_bytes(pairs)) + most_bytes(pairs, k * codewords, first_layer)
 
 
 def counts_of_blobs(blobs: Blobs) -> tuple[Ints, Ints]:

@@ -24,7 +24,7 @@ from glie.codec.readout.codebook import Codebook, residuals
 from glie.codec.readout.pairs import most_residual_bytes, read_pairs, residual_blob
 from glie.errors import InputError
 from glie.identity import EncoderId
-from glie.kernels.residual import layers, most_needed, reconstruct
+from glie.kernels.residual import FIRST_LAYER, ONE_LAYER, layers, most_needed, reconstruct
 from glie.kernels.small import is_small
 from glie.pages import Pages
 
@@ -43,6 +43,7 @@ class Residual:
     codewords: int = 0
     most: int = 0  # vectors that a page is scored by
     length_norm: int = 0
+    first_layer: int = FIRST_LAYER
 
     regenerates = True
     shortlist = RESIDUAL_SHORTLIST
@@ -73,47 +74,71 @@ class Residual:
         return AnchorsOnly()
 
     def at(self, config: CodecConfig) -> Readout:
-        most, norm = config.k + config.codewords, config.length_norm
-        return dataclasses.replace(self, codewords=config.codewords, most=most, length_norm=norm)
+        return dataclasses.replace(
+            self,
+            codewords=config.codewords,
+            most=config.k + config.codewords,
+            length_norm=config.length_norm,
+            first_layer=config.first_layer,
+        )
 
     def fits(self, pages: Pages) -> bool:
         return fits(self.codebook, pages)
 
     def extra_bytes(self, config: CodecConfig) -> int:
-        return 2 + most_residual_bytes(config.k, len(self.codebook), config.codewords)
+        book, pairs = len(self.codebook), config.codewords
+        return 2 + most_residual_bytes(config.k, book, pairs, config.first_layer)
 
     def code(self, pages: Pages, free: Codes, dtype: str) -> Codes:
         codes = stored_as(free, dtype, exact=self.exact)
-        residual = residual_codes(pages, codes, self.codebook, self.codewords)
-        return dataclasses.replace(codes, residual=residual)
+        how = self.codebook, self.codewords, self.first_layer
+        return dataclasses.replace(codes, residual=residual_codes(pages, codes, *how))
 
     def regenerate(self, codes: Codes) -> Pages:
         """The anchors of every page, then the vectors of its pairs."""
         if codes.residual is None:
             return repeated(codes)
-        return length_normed(reconstructed(codes, self.codebook), self.most, self.length_norm)
+        pages = reconstructed(codes, self.codebook, self.first_layer)
+        return length_normed(pages, self.most, self.length_norm)
 
-    def config_for(self, bytes_per_page: int) -> CodecConfig:
+    def config_for(self, bytes_per_page: int, first_layer: int = ONE_LAYER) -> CodecConfig:
         """The settings for a budget."""
         book = self.codebook
-        norm = book.config_length_norm
         return config_for(
-            bytes_per_page, book.dim, len(book), of_text=book.of_text, length_norm=norm
+            bytes_per_page,
+            book.dim,
+            len(book),
+            of_text=book.of_text,
+            length_norm=book.config_length_norm,
+            first_layer=first_layer,
         )
 
     def smaller(self, config: CodecConfig, bytes_per_page: int, dim: int) -> CodecConfig:
-        return self.config_for(bytes_per_page)
+        return self.config_for(bytes_per_page, config.first_layer)
 
     def shrunk(self, codes: Codes, anchors: Codes) -> Codes:
         """Where the anchors stay, the most needed codewords stay. Where they were merged, codewords
         are found anew around the merged ones."""
         if anchors.k == codes.k:
-            residual = _cut(codes, self.codebook, self.codewords)
+            residual = self._cut(codes)
         else:
-            stored = reconstructed(codes, self.codebook)
-            need = _need(codes, stored)
-            residual = residual_codes(stored, anchors, self.codebook, self.codewords, need)
+            stored = reconstructed(codes, self.codebook, self.first_layer)
+            need = _need(codes, stored, self.first_layer)
+            how = self.codebook, self.codewords, self.first_layer
+            residual = residual_codes(stored, anchors, *how, need)
         return dataclasses.replace(anchors, residual=residual)
+
+    def _cut(self, codes: Codes) -> Blobs:
+        """The residual of the same anchors with fewer codewords."""
+        book, first_layer = self.codebook, self.first_layer
+        pairs, bounds = read_pairs(codes, len(book), first_layer)
+        blobs = []
+        for page, rows in enumerate(reconstructed(codes, book, first_layer)):
+            mine = pairs[bounds[page] : bounds[page + 1]]
+            used = len(rows) - len(mine)
+            kept = _kept(rows, used, self.codewords, first_layer)
+            blobs.append(residual_blob(mine[kept], used * len(book), first_layer))
+        return Blobs.of(blobs)
 
     def settings(self) -> dict[str, Any]:
         return {"codebook": self.codebook.digest}
@@ -149,7 +174,12 @@ def _named(digest: str) -> Codebook:
 
 
 def residual_codes(
-    pages: Pages, codes: Codes, book: Codebook, pairs: int, weights: Floats | None = None
+    pages: Pages,
+    codes: Codes,
+    book: Codebook,
+    pairs: int,
+    first_layer: int,
+    weights: Floats | None = None,
 ) -> Blobs:
     """The residual of every page: at most `pairs` pairs. `weights` says how much each vector of the
     pages counts; by default all count alike."""
@@ -160,26 +190,27 @@ def residual_codes(
     for page, rows in enumerate(pages):
         mine = slice(pages.offsets[page], pages.offsets[page + 1])
         anchors = codes.vectors[page, : np.count_nonzero(codes.counts[page])]
-        blobs.append(_blob(rows, weights[mine], found[mine], anchors, book, pairs))
+        kept = _most_needed(rows, weights[mine], found[mine], anchors, book)[:pairs]
+        blobs.append(residual_blob(kept, len(anchors) * len(book), first_layer))
     return Blobs.of(blobs)
 
 
-def _blob(
-    rows: Floats, weights: Floats, found: Ints, anchors: Floats, book: Codebook, pairs: int
-) -> bytes:
+def _most_needed(
+    rows: Floats, weights: Floats, found: Ints, anchors: Floats, book: Codebook
+) -> Ints:
+    """The distinct pairs that were found for a page's rows, the most needed first."""
     distinct = np.unique(found)
     used = np.array([len(anchors)])
     bounds = np.array([0, len(distinct)])
     members, _ = reconstruct(anchors[None], used, book.codewords, book.shares, distinct, bounds)
     weighed: Floats = np.multiply(rows, weights[:, None])
-    chosen = most_needed(weighed @ members.T, len(anchors))[:pairs] - len(anchors)
-    return residual_blob(distinct[chosen], len(anchors) * len(book))
+    return np.asarray(distinct[most_needed(weighed @ members.T, len(anchors)) - len(anchors)])
 
 
-def reconstructed(codes: Codes, book: Codebook) -> Pages:
+def reconstructed(codes: Codes, book: Codebook, first_layer: int) -> Pages:
     """The vectors that a page is scored by: its anchors, then the vectors of its pairs."""
     used = np.count_nonzero(codes.counts, axis=1)
-    pairs, bounds = read_pairs(codes, len(book))
+    pairs, bounds = read_pairs(codes, len(book), first_layer)
     codewords, pairs = _codewords_of(pairs, book)
     vectors, offsets = reconstruct(codes.vectors, used, codewords, book.shares, pairs, bounds)
     return Pages.packed(vectors, offsets, codes.ids)
@@ -195,35 +226,23 @@ def _codewords_of(pairs: Ints, book: Codebook) -> tuple[Floats, Ints]:
     return book.some(named), slots * len(named) + places
 
 
-def _need(codes: Codes, stored: Pages) -> Floats:
+def _need(codes: Codes, stored: Pages, first_layer: int) -> Floats:
     """How much each reconstructed vector counts. Pairs come in layers (`kernels.residual.layers`);
     each layer counts half as much as the one before, the first as much as the anchors."""
     need = np.ones(len(stored.vectors), np.float32)
     used = np.count_nonzero(codes.counts, axis=1)
     for start, end in zip(stored.offsets[:-1] + used, stored.offsets[1:], strict=True):
-        for place, (first, last) in enumerate(layers(end - start)):
+        for place, (first, last) in enumerate(layers(end - start, first_layer)):
             need[start + first : start + last] = 0.5**place
     return need
 
 
-def _cut(codes: Codes, book: Codebook, codewords: int) -> Blobs:
-    """The residual of the same anchors with fewer codewords."""
-    pairs, bounds = read_pairs(codes, len(book))
-    blobs = []
-    for page, rows in enumerate(reconstructed(codes, book)):
-        mine = pairs[bounds[page] : bounds[page + 1]]
-        used = len(rows) - len(mine)
-        kept = _kept(rows, used, codewords)
-        blobs.append(residual_blob(mine[kept], used * len(book)))
-    return Blobs.of(blobs)
-
-
-def _kept(rows: Floats, used: int, codewords: int) -> Ints:
+def _kept(rows: Floats, used: int, codewords: int, first_layer: int) -> Ints:
     """The places of the codewords that stay: the first layers whole and, of the layer that is cut,
     those that the page's reconstructed vectors need most."""
     count = len(rows) - used
     if count <= codewords:
         return np.arange(count)
-    whole, last = next(layer for layer in layers(count) if layer[1] > codewords)
+    whole, last = next(layer for layer in layers(count, first_layer) if layer[1] > codewords)
     order = most_needed(rows @ rows[: used + last].T, used + whole) - used
     return np.concatenate([np.arange(whole), np.sort(order[: codewords - whole])])
