@@ -34,8 +34,7 @@ def codec_of(setting: str, book: Codebook) -> Codec:
     match = SETTING.fullmatch(setting)
     assert match is not None
     k, dtype, codewords = match.groups()
-    settings = {"k": int(k), "dtype": dtype, "codewords": int(codewords)}
-    config = CodecConfig(**settings, first_layer=ONE_LAYER)
+    config = CodecConfig(k=int(k), dtype=dtype, codewords=int(codewords), first_layer=ONE_LAYER)
     return Codec.from_config(config, Residual(book) if config.codewords else None)
 
 
