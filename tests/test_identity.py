@@ -79,7 +79,7 @@ def test_one_wording() -> None:
     one, other = EncoderId("a", "1"), EncoderId("b")
     check_match(one, EncoderId("a"), "x: made with", "choose")
     check_match(None, None, "x: made with", "choose")
-    said = "x: made with encoder 'a' (revision 1), not encoder 'b' (revision None); choose"
+    said = "x: made with encoder 'a' (revision 1), not encoder 'b' (no revision); choose"
     with pytest.raises(glie.CodecError) as told:
         check_match(one, other, "x: made with", "choose", glie.CodecError)
     assert str(told.value) == said

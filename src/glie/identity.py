@@ -97,7 +97,8 @@ class EncoderId(Mapping[str, str | None]):
         return hash((self.name, self.revision))
 
     def __str__(self) -> str:
-        return f"encoder {self.name!r} (revision {self.revision})"
+        revision = "no revision" if self.revision is None else f"revision {self.revision}"
+        return f"encoder {self.name!r} ({revision})"
 
 
 def check_match(
