@@ -15,6 +15,7 @@ import glie
 from glie.codec.readout.codebook import Codebook
 from glie.kernels import maxsim as maxsim_module
 from glie.kernels import small
+from glie.kernels.kmeans import kmeans
 from glie.kernels.maxsim import maxsim, maxsim_in_numpy
 from glie.kernels.quantize import DTYPES, Packed
 from glie.kernels.residual import (
@@ -195,3 +196,19 @@ print(len(hits), hits.cost.pages_regenerated, *[name for name in heavy if name i
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["10", "50"]
+
+
+@pytest.mark.usefixtures("in_numpy")
+@pytest.mark.parametrize("k", [1, 3, 40])
+def test_kmeans(k: int) -> None:
+    """Bit for bit, where no two distances are nearly equal; also of pages with equal vectors."""
+    arrays = [*make_arrays(6, dim=32, low=1, high=60), np.repeat(unit(np.eye(32)[:2]), 3, axis=0)]
+    rows, places = np.concatenate(arrays), offsets([len(page) for page in arrays])
+    how = {"restarts": 2, "iterations": 10, "seed": 0}
+    plain = kmeans(rows, places, k, **how)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(small, "MOST_PRODUCTS", 0)
+        fast = kmeans(rows, places, k, **how)
+    np.testing.assert_array_equal(plain.centroids, fast.centroids)
+    np.testing.assert_array_equal(plain.counts, fast.counts)
+    np.testing.assert_allclose(plain.objective, fast.objective, rtol=1e-5, atol=1e-6)

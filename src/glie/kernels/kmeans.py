@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from glie.kernels.small import in_numpy
+
+SEED_TRIALS = 4
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -27,13 +32,20 @@ def kmeans(
     Deterministic: a page's clusters depend on its vectors and the seed alone. A page with fewer
     than k distinct vectors gets one cluster for each of them.
     """
-    from glie.kernels import _compiled
-    from glie.kernels.parallel import over_ranges
-
     pages, dim = len(offsets) - 1, vectors.shape[1]
     clusters = Clusters(
         np.empty((pages, k, dim), np.float32), np.empty((pages, k), np.int64), np.empty(pages)
     )
+    distances = restarts * k * (SEED_TRIALS + iterations)
+    if in_numpy(vectors.size * distances):
+        for page, (first, last) in enumerate(pairwise(offsets)):
+            how = {"restarts": restarts, "iterations": iterations, "seed": seed}
+            found = kmeans_in_numpy(vectors[first:last], k, **how)
+            clusters.centroids[page], clusters.counts[page] = found.centroids[0], found.counts[0]
+            clusters.objective[page] = found.objective[0]
+        return clusters
+    from glie.kernels import _compiled
+    from glie.kernels.parallel import over_ranges
 
     def run(first: int, last: int) -> None:
         _compiled.kmeans_range(
@@ -44,10 +56,15 @@ def kmeans(
     return clusters
 
 
-def kmeans_reference(x: Floats, k: int, *, restarts: int, iterations: int, seed: int) -> Clusters:
-    """The same for one page in plain numpy, with the same random numbers."""
+def kmeans_in_numpy(x: Floats, k: int, *, restarts: int, iterations: int, seed: int) -> Clusters:
+    """The same for one page without compiled loops, with the same random numbers.
+
+    Members are added up in the same order, so the same clusters have the same centroids, bit for
+    bit."""
     draws = Draws(seed)
-    best: Clusters | None = None
+    best = Clusters(
+        np.zeros((1, k, x.shape[1]), np.float32), np.zeros((1, k), np.int64), np.full(1, np.inf)
+    )
     for _ in range(restarts):
         centroids = _seeds(x, k, draws)
         labels = np.full(len(x), -1)
@@ -56,19 +73,16 @@ def kmeans_reference(x: Floats, k: int, *, restarts: int, iterations: int, seed:
             if np.array_equal(new, labels):
                 break
             labels = new
-            centroids = np.stack([x[labels == j].mean(axis=0) for j in range(len(centroids))])
-        objective = ((x - centroids[labels]).astype(np.float64) ** 2).sum()
-        if best is None or objective < best.objective[0]:
             counts = np.bincount(labels, minlength=len(centroids))
+            sums = np.stack([x[labels == j].sum(axis=0) for j in range(len(centroids))])
+            centroids = sums * (1 / counts)[:, None].astype(np.float32)
+        objective = ((x - centroids[labels]) ** 2).sum(axis=1).sum(dtype=np.float64)
+        if objective < best.objective[0]:
             order = np.argsort(-counts, kind="stable")
-            best = Clusters(
-                np.zeros((1, k, x.shape[1]), np.float32),
-                np.zeros((1, k), np.int64),
-                np.array([objective]),
-            )
-            best.centroids[0, : len(order)] = centroids[order]
-            best.counts[0, : len(order)] = counts[order]
-    assert best is not None
+            for slots, found in ((best.centroids, centroids), (best.counts, counts)):
+                slots[0] = 0
+                slots[0, : len(order)] = found[order]
+            best.objective[0] = objective
     return best
 
 
@@ -84,7 +98,7 @@ class Draws:
 
 
 def _seeds(x: Floats, k: int, draws: Draws) -> Floats:
-    """Greedy k-means++: each seed is the best of four rows drawn by squared distance."""
+    """Greedy k-means++: each seed is the best of SEED_TRIALS rows drawn by squared distance."""
     chosen = [min(int(draws.uniform() * len(x)), len(x) - 1)]
     nearest = ((x - x[chosen[0]]) ** 2).sum(axis=1)
     while len(chosen) < k and nearest.sum() > 0:
@@ -94,7 +108,7 @@ def _seeds(x: Floats, k: int, draws: Draws) -> Floats:
                 int(np.searchsorted(cumulative, draws.uniform() * cumulative[-1], side="right")),
                 int(np.flatnonzero(nearest)[-1]),
             )
-            for _ in range(4)
+            for _ in range(SEED_TRIALS)
         ]
         trials = [np.minimum(nearest, ((x - x[row]) ** 2).sum(axis=1)) for row in rows]
         best = int(np.argmin([trial.sum(dtype=np.float64) for trial in trials]))
