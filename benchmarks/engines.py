@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 from common import load_pages, machine
-from million import TOP, build, made_questions, real_codes, resident, unit, variants
+from million import TOP, build_plain, made_questions, real_codes, resident, unit, variants
 
 import glie
 from glie import engines
@@ -154,7 +154,7 @@ def main() -> None:
     for count in map(int, filter(None, arguments.pages.split(","))):
         with tempfile.TemporaryDirectory(dir=arguments.to) as name:
             folder = Path(name)
-            build(folder / "pages.glie", codes, count, arguments.dtype)
+            build_plain(folder / "pages.glie", codes, count, arguments.dtype)
             index = glie.Index.open(folder / "pages.glie")
             for engine in arguments.engines.split(","):
                 measure(engine, index, questions, folder, {"datatype": arguments.datatype})

@@ -3,6 +3,7 @@ the candidate index and by the exact scan, in turns.
 
     python benchmarks/million.py [--pages 10000,100000,1000000] [--from INDEX] [--k 4]
         [--dtype int2] [--questions FILE.npz] [--asked 200] [--to FOLDER] [--plot FILE.png]
+    python benchmarks/million.py --from INDEX --as-stored [--pages ...] [--questions FILE.npz] ...
 
 Pages are variants of the stored pages of an index (`--from`) or, without one, of synthetic pages:
 each vector of a page is moved towards a vector of another page, and noise is added. Questions come
@@ -11,15 +12,20 @@ index is made in a temporary folder, which is removed. Building and serving run 
 processes, so that their memory is counted separately. The plot shows the time of a query by number
 of pages and, for the largest index, recall of the exact top 10 by time, for more probes and
 candidates.
+
+With --as-stored, pages have the codec of INDEX, such as one of 520 bytes: their anchors are
+variants as above, their codewords those of two pages, half of each. Searches rerank, as they do by
+default. Time to build is then without compressing.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import multiprocessing
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,7 +35,11 @@ from common import load_pages, machine
 
 import glie
 from glie.candidates.ivf import candidates_for, probes_for
+from glie.codec.codes import Blobs, Codes
+from glie.codec.readout.pairs import read_pairs, residual_blob
+from glie.codec.readout.residual import Residual
 from glie.index.index import Batch
+from glie.kernels.quantize import Packed
 from glie.pages import Floats, Queries
 from glie.search.scan import scan_candidates
 
@@ -85,16 +95,76 @@ def made_questions(codes: Floats, count: int) -> list[Floats]:
     return list(unit(codes[about, rng.integers(codes.shape[1], size=shape)] + moves))
 
 
-def build(path: Path, codes: Floats, pages: int, dtype: str) -> dict[str, float]:
+class Stored:
+    """Pages of an index with a codebook, and variants of their codes."""
+
+    def __init__(self, source: Path) -> None:
+        state = glie.Index.open(source)._state
+        self.codec = glie.Index.open(source).codec
+        if not isinstance(self.codec.readout, Residual):
+            raise SystemExit(f"{source}: its codec is {self.codec}, expected one with codewords")
+        codes = state.codes_at(np.arange(state.bounds[-1]))
+        full = np.flatnonzero((codes.counts > 0).all(axis=1))
+        if not len(full):
+            raise SystemExit(f"{source}: no page has {codes.k} anchors")
+        self.codes = codes.take(full)
+        book, first = len(self.codec.readout.codebook), self.codec.config.first_layer
+        self.pairs, self.bounds = read_pairs(self.codes, book, first)
+        self.universe = codes.k * book
+
+    def variants(self, ids: Sequence[str], seed: int) -> Codes:
+        rng = np.random.default_rng(seed)
+        vectors = variants(self.codes.vectors, len(ids), seed)
+        packed = Packed.of(vectors, self.codec.dtype)
+        origin = rng.integers(len(self.codes), size=(len(ids), 2))
+        blobs = [self._mixed(one, other, rng) for one, other in origin.tolist()]
+        return dataclasses.replace(
+            self.codes.take(origin[:, 0]),
+            vectors=packed.vectors(),
+            packed=packed,
+            residual=Blobs.of(blobs),
+            ids=list(ids),
+        )
+
+    def _mixed(self, one: int, other: int, rng: np.random.Generator) -> bytes:
+        """The residual of a page with half of the pairs of another in place of its own."""
+        mine, theirs = (self.pairs[self.bounds[p] : self.bounds[p + 1]] for p in (one, other))
+        both = np.concatenate([rng.permutation(mine), rng.permutation(theirs)[: len(mine) // 2]])
+        pairs = np.unique(both[len(both) - len(mine) :])
+        return residual_blob(pairs, self.universe, self.codec.config.first_layer)
+
+
+def build_as_stored(path: Path, source: Path, pages: int) -> dict[str, float]:
+    stored = Stored(source)
+    place = np.ones((1, stored.codes.dim), np.float32) / np.sqrt(np.float32(stored.codes.dim))
+
+    def batches() -> Iterator[Batch]:
+        for first in range(0, pages, PAGES_PER_BATCH):
+            count = min(PAGES_PER_BATCH, pages - first)
+            ids = [f"p{first + i}" for i in range(count)]
+            yield Batch(glie.Pages([place] * count, ids=ids))
+
+    def compress(self: glie.Codec, pages: glie.Pages) -> Codes:
+        return stored.variants(pages.ids, seed=int(pages.ids[0][1:]))
+
+    glie.Codec.compress = compress  # type: ignore[method-assign]
+    return build(path, batches(), stored.codec, pages)
+
+
+def build_plain(path: Path, codes: Floats, pages: int, dtype: str) -> dict[str, float]:
     def batches() -> Iterator[Batch]:
         for first in range(0, pages, PAGES_PER_BATCH):
             count = min(PAGES_PER_BATCH, pages - first)
             ids = [f"p{first + i}" for i in range(count)]
             yield Batch(glie.Pages(variants(codes, count, seed=first), ids=ids))
 
+    return build(path, batches(), glie.Codec(k=codes.shape[1], dtype=dtype), pages)
+
+
+def build(path: Path, batches: Iterator[Batch], codec: glie.Codec, pages: int) -> dict[str, float]:
     began = time.perf_counter()
-    index = glie.Index.create(path, glie.Codec(k=codes.shape[1], dtype=dtype))
-    index.add(batches())
+    index = glie.Index.create(path, codec)
+    index.add(batches)
     seconds = time.perf_counter() - began
     facts = index.info()
     return {
@@ -105,19 +175,19 @@ def build(path: Path, codes: Floats, pages: int, dtype: str) -> dict[str, float]
     }
 
 
-def serve(path: Path, questions: list[Floats]) -> dict[str, float]:
+def serve(path: Path, questions: list[Floats], shortlist: int | None) -> dict[str, float]:
     began = time.perf_counter()
     index = glie.Index.open(path)
     opened = time.perf_counter() - began
-    index.search(questions[:1], TOP, exact=False)
+    index.search(questions[:1], TOP, shortlist=shortlist, exact=False)
     first = time.perf_counter() - began - opened
-    asked = {"found": timed(index, questions, False)}
+    asked = {"found": timed(index, questions, False, shortlist)}
     memory = resident()
-    index.search(questions[:1], TOP, exact=True)
+    index.search(questions[:1], TOP, shortlist=shortlist, exact=True)
     both: dict[str, list[Any]] = {"found": [], "exact": []}
     for question in questions:
         for name, rows in both.items():
-            rows.append(timed(index, [question], name == "exact")[0])
+            rows.append(timed(index, [question], name == "exact", shortlist)[0])
     agreement = [
         len(set(one.ids) & set(two.ids)) / len(two.ids)
         for (_, one), (_, two) in zip(both["found"], both["exact"], strict=True)
@@ -210,12 +280,14 @@ def draw(
     figure.savefig(picture, dpi=150)
 
 
-def timed(index: glie.Index, questions: list[Floats], exact: bool) -> list[tuple[float, glie.Hits]]:
+def timed(
+    index: glie.Index, questions: list[Floats], exact: bool, shortlist: int | None = 0
+) -> list[tuple[float, glie.Hits]]:
     """Seconds and hits of each question, asked one by one."""
     rows = []
     for question in questions:
         began = time.perf_counter()
-        hits = index.search([question], TOP, shortlist=0, exact=exact)[0]
+        hits = index.search([question], TOP, shortlist=shortlist, exact=exact)[0]
         rows.append((time.perf_counter() - began, hits))
     return rows
 
@@ -241,19 +313,28 @@ def main() -> None:
     parser.add_argument("--from", type=Path, dest="source")
     parser.add_argument("--k", type=int, default=4)
     parser.add_argument("--dtype", default="int2")
+    parser.add_argument("--as-stored", action="store_true", help="with the codec of --from")
     parser.add_argument("--questions", type=Path)
     parser.add_argument("--asked", type=int, default=200)
     parser.add_argument("--to", type=Path, help="parent of the temporary folder")
     parser.add_argument("--plot", type=Path, help="file for the plot")
     arguments = parser.parse_args()
-    codes = real_codes(arguments.source, arguments.k)
+    if arguments.as_stored:
+        if arguments.source is None:
+            raise SystemExit("--as-stored: expected --from INDEX")
+        stored = Stored(arguments.source)
+        codes, what = stored.codes.vectors, repr(stored.codec)
+    else:
+        codes = real_codes(arguments.source, arguments.k)
+        what = f"k = {arguments.k}, {arguments.dtype}"
+    shortlist = None if arguments.as_stored else 0  # None: the default
     questions = (
         made_questions(codes, arguments.asked)
         if arguments.questions is None
         else list(load_pages(arguments.questions, arguments.asked))
     )
     print(
-        f"k = {arguments.k}, D = {codes.shape[2]}, {arguments.dtype}, of {len(codes):,} "
+        f"{what}, D = {codes.shape[2]}, of {len(codes):,} "
         f"{'synthetic' if arguments.source is None else 'stored'} pages; "
         f"{len(questions)} questions of {np.mean([len(q) for q in questions]):.0f} vectors; "
         f"{machine()}"
@@ -264,8 +345,12 @@ def main() -> None:
     for pages in sizes:
         with tempfile.TemporaryDirectory(dir=arguments.to) as folder:
             path = Path(folder) / "million.glie"
-            built = apart(build, path, codes, pages, arguments.dtype)
-            served = apart(serve, path, questions)
+            built = (
+                apart(build_as_stored, path, arguments.source, pages)
+                if arguments.as_stored
+                else apart(build_plain, path, codes, pages, arguments.dtype)
+            )
+            served = apart(serve, path, questions, shortlist)
             answers.append(served)
             if arguments.plot is not None and pages == sizes[-1]:
                 draw(arguments.plot, sizes, answers, apart(trade, path, questions))
