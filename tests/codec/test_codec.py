@@ -62,6 +62,8 @@ def test_every_kind_codes_and_regenerates(kind: str) -> None:
         norms = np.linalg.norm(codes.vectors[page, : used[page]], axis=1) ** 2
         assert (found.max(axis=0) >= norms - 1e-5).all()
     assert (codec.shortlist, codec.worth_caching) == KINDS[kind][1:]
+    assert codec.shortlist_for(10_000) == codec.shortlist
+    assert codec.shortlist_for(1_000_000) == 10 * codec.shortlist
     assert codec.page_bytes(DIM) > 0
 
 

@@ -11,6 +11,7 @@ import pytest
 
 import glie
 from glie.codec.codes import Blobs, Codes
+from glie.codec.readout.residual import Residual
 from glie.index.memory import CodesInMemory, search_codes
 from glie.index.segment import StoredCodes
 from glie.kernels.quantize import BITS, DTYPES, row_bytes
@@ -194,3 +195,13 @@ def test_a_glie_without_these_types_would_say_so(tmp_path: Path) -> None:
         assert settings.keys() == {"k", "restarts", "iterations", "seed"}
     with pytest.raises(glie.InputError, match="newer is unknown to this version of glie"):
         glie.CodecConfig.from_dict({"k": 2, "newer": 1})
+
+
+def test_a_large_index_reranks_more_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("glie.codec.codec.SHORTLIST_PAGES", 10)
+    index = glie.Index.create(tmp_path / "i", glie.Codec(bytes_per_page=300, adapt=False))
+    index.add(glie.Pages(make_arrays(40, dim=128)))
+    query = make_arrays(1, dim=128)
+    monkeypatch.setattr(Residual, "shortlist", 4)
+    assert index.search(query, top=3)[0].cost.pages_regenerated == 8
+    assert index.search(query, top=3, shortlist=5)[0].cost.pages_regenerated == 5

@@ -66,7 +66,7 @@ def search(
         int | None,
         typer.Option(
             help="Pages to rerank with regenerated vectors; 0 ranks by the codes alone.",
-            show_default="20 with a decoder, 200 with a codebook",
+            show_default="20 with a decoder, 200 with a codebook; more above 10,000 pages",
             rich_help_panel=RARE,
         ),
     ] = None,

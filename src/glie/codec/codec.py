@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -27,6 +28,10 @@ from glie.identity import EncoderId, Identified, check_match
 from glie.kernels.quantize import BFLOAT16
 from glie.pages import Pages
 from glie.renamed import renamed, warn
+
+# In larger indexes shortlists grow with the square root of the pages, which keeps as much of what
+# reranking every page would find: docs/experiments.md, The length of the shortlist.
+SHORTLIST_PAGES = 10_000
 
 
 class Codec:
@@ -304,8 +309,12 @@ class Codec:
 
     @property
     def shortlist(self) -> int:
-        """How many pages a search regenerates by default."""
+        """How many pages a search regenerates by default, unless the index is large."""
         return self.readout.shortlist
+
+    def shortlist_for(self, pages: int) -> int:
+        """How many pages a search of so many regenerates by default."""
+        return round(self.shortlist * max(1.0, math.sqrt(pages / SHORTLIST_PAGES)))
 
     @property
     def worth_caching(self) -> bool:

@@ -225,7 +225,9 @@ class Collection:
         exact = options.exact
         if exact is None:
             exact = prefetch is None and len(self) < CANDIDATE_PAGES
-        shortlist = self.codec.shortlist if options.shortlist is None else options.shortlist
+        shortlist = options.shortlist
+        if shortlist is None:
+            shortlist = self.codec.shortlist_for(len(self))
         source = _Selection(self, among, exact, prefetch)
         ranking = two_stage(source, checked, options.top, shortlist)
         found = source.found

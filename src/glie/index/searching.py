@@ -29,7 +29,9 @@ def search_state(
     checked = checked_queries(
         queries, state.manifest.dim, place, normalize=options.normalize, weighted=weighted
     )
-    shortlist = codec.shortlist if options.shortlist is None else options.shortlist
+    shortlist = options.shortlist
+    if shortlist is None:
+        shortlist = codec.shortlist_for(len(state))
     selection = state.select(options, codec)
     if questions is None:
         return hits_of(two_stage(selection, checked, options.top, shortlist), state.record)
