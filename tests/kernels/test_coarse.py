@@ -38,9 +38,9 @@ def test_equals_the_same_integers_in_plain_arrays(
     tokens, q, p = vectors([9, 3], dim, seed), offsets([9, 3]), offsets(pages)
     stored = Packed.of(vectors(pages, dim, seed + 1), dtype)
     coarse, _ = coarse_maxsim(tokens, q, stored, p[:-1], p[1:])
-    whole, units, _ = rounded(scan_order(tokens, dtype))
+    query = rounded(scan_order(tokens, dtype), 2 ** BITS[dtype] - 1)
     rows = scan_order(unpack(stored.rows, dtype, dim), dtype)
-    products = (whole * units[:, None]) @ rows.T
+    products = (query.items.reshape(len(tokens), -1) * query.units[:, None]) @ rows.T
     for first, last in ((0, 9), (9, 12)):
         expected = [products[first:last, a:b].max(1).sum() for a, b in pairwise(p)]
         np.testing.assert_allclose(coarse[int(first > 0)], expected, rtol=1e-5, atol=1e-5)
