@@ -4,10 +4,8 @@ import numpy as np
 
 from glie.kernels._compiled import _compile, _inline, address, sums, unpack_levels
 from glie.kernels._tiles import (
-    HAS_BFLOAT16,
     LANES,
     ROWS,
-    SATURATES,
     pairs_1,
     pairs_2,
     pairs_3,
@@ -15,13 +13,6 @@ from glie.kernels._tiles import (
     small_2,
     small_3,
 )
-
-BFLOAT16_IS_FAST = HAS_BFLOAT16  # otherwise the exact products take no longer
-
-
-def largest_number(bits):
-    """The largest number in a rounded query vector: two products must fit where they are added."""
-    return 64 if SATURATES and bits == 8 else 127
 
 
 @_inline

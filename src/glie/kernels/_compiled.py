@@ -70,7 +70,7 @@ def unpack_levels(packed, size, bits, dim, levels):
         above = split_1(packed, size, levels)
     # (2 level - top)^2 = top^2 - 4 level (top - level), in whole numbers: the two nearly cancel
     top = (1 << bits) - 1
-    return np.float32(1) / np.sqrt(np.float32(dim * top * top - 4 * np.int64(above)))
+    return np.float32(1) / np.sqrt(np.float32(dim * top * top - 4 * above))
 
 
 @_inline

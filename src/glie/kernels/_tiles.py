@@ -1,9 +1,10 @@
 """Innermost loops as LLVM vectors: products of stored rows with query vectors.
 
 A compiler keeps the sums of a plain loop over query vectors in memory, and spends more time on
-moving them than on multiplying. Here the sums of a tile, four stored rows by up to three vectors of
-lanes, stay in registers. LLVM vectors run on every processor. Only for products of small integers we
-call the instruction that a processor has for them, with a portable form beside it.
+moving them than on multiplying. Here the sums of a tile, four stored rows by up to three blocks of
+query vectors, stay in registers. LLVM vectors run on every processor. Only where a processor can
+multiply and add several small numbers a lane, we call that instruction, with a portable form beside
+it.
 """
 
 from llvmlite import binding, ir
@@ -12,9 +13,12 @@ from numba.core import cgutils, config
 from numba.extending import intrinsic
 
 # What numba compiles for: this processor, or what NUMBA_CPU_FEATURES says.
-FEATURES = (config.CPU_FEATURES or binding.get_host_cpu_features().flatten()).split(",")
+FEATURES = config.CPU_FEATURES
+if FEATURES is None:
+    FEATURES = binding.get_host_cpu_features().flatten()
+FEATURES = set(FEATURES.split(","))
 HAS_AVX2 = "+avx2" in FEATURES
-HAS_AVX512 = HAS_AVX2 and {"+avx512f", "+avx512bw", "+avx512vl", "+avx512vnni"} <= {*FEATURES}
+HAS_AVX512 = {"+avx2", "+avx512f", "+avx512bw", "+avx512vl", "+avx512vnni"} <= FEATURES
 HAS_BFLOAT16 = HAS_AVX512 and "+avx512bf16" in FEATURES
 ADDS_FOURS = HAS_AVX512 or (HAS_AVX2 and "+avxvnni" in FEATURES)
 SATURATES = HAS_AVX2 and not ADDS_FOURS  # sums of two products stop at 16 bits
@@ -171,8 +175,8 @@ def _tile(blocks, kinds):
     def tile(_context, stored, steps, tokens, offsets, scales, best):
         """best[t] = max(best[t], scales[r] * (stored[r] . token t - offsets[t])), all given by
         address: stored (4, steps) and tokens (steps, LANES * blocks) in items of four bytes, which
-        are a number in single precision, two in bfloat16, or four small integers; scales (4), offsets and best
-        (LANES * blocks) in single precision."""
+        are a number in single precision, two in bfloat16, or four small integers; scales (4),
+        offsets and best (LANES * blocks) in single precision."""
 
         def generate(context, builder, _signature, arguments):
             stored, steps, tokens, offsets, scales, best = arguments
@@ -252,9 +256,10 @@ def _split(bits):
             (sums,) = _loop(
                 builder, "split", builder.udiv(size, _const(SPLIT)), [_const(0, ints)], step
             )
-            return _call(builder, f"llvm.vector.reduce.add.v{SPLIT}i32", INDEX, sums)
+            sums = builder.zext(sums, ir.VectorType(WORD, SPLIT))
+            return _call(builder, f"llvm.vector.reduce.add.v{SPLIT}i64", WORD, sums)
 
-        return types.int32(*[types.intp] * 3), generate
+        return types.int64(*[types.intp] * 3), generate
 
     return split
 

@@ -34,23 +34,24 @@ class Rounded(NamedTuple):
 
 def is_worthwhile(vectors: Packed) -> bool:
     """Whether coarse scores of these rows can be had, and faster than exact ones."""
-    from glie.kernels import _coarse
+    from glie.kernels import _tiles
 
     few_bits = vectors.dtype in BITS and vectors.dim <= MOST_NUMBERS
-    return few_bits or (vectors.dtype == BFLOAT16 and _coarse.BFLOAT16_IS_FAST)
+    return few_bits or (vectors.dtype == BFLOAT16 and _tiles.HAS_BFLOAT16)
 
 
 def coarse_maxsim(
     tokens: Floats, token_offsets: Ints, vectors: Packed, starts: Ints, ends: Ints
 ) -> tuple[Floats, Floats]:
     """Scores (Q, P) of stored rows, and the error bound of each query (Q,)."""
-    from glie.kernels import _coarse
+    from glie.kernels import _coarse, _tiles
 
     bits = BITS.get(vectors.dtype, 0)
     tokens = np.ascontiguousarray(tokens, dtype=np.float32)
     if bits:
         ordered = scan_order(tokens, vectors.dtype)
-        query = rounded(ordered, 2**bits - 1, _coarse.largest_number(bits))
+        most = 64 if bits == 8 and _tiles.SATURATES else 127  # two products must fit into 16 bits
+        query = rounded(ordered, 2**bits - 1, most)
     else:
         query = rounded_to_bfloat16(tokens)
     rows = np.ascontiguousarray(vectors.rows)

@@ -69,7 +69,7 @@ def in_passes(
     from glie.kernels.parallel import over_ranges
 
     # about a millisecond of work per chunk: much longer than a thread takes to start
-    rows = int(np.maximum(ends - starts, 1).sum()) if len(starts) else 1
+    rows = max(_rows(starts, ends), len(starts), 1)
     for first, last in _passes(token_offsets):
         offsets = token_offsets[first : last + 1]
         work = rows * max(int(offsets[-1] - offsets[0]), 8) / max(len(starts), 1)
@@ -79,7 +79,11 @@ def in_passes(
 
 def products_of(tokens: Floats, starts: Ints, ends: Ints) -> int:
     """How many numbers `maxsim` multiplies."""
-    return int((ends - starts).sum()) * tokens.size
+    return _rows(starts, ends) * tokens.size
+
+
+def _rows(starts: Ints, ends: Ints) -> int:
+    return int(ends.sum() - starts.sum())
 
 
 def maxsim_in_numpy(

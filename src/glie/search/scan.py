@@ -25,7 +25,7 @@ from glie.codec.codes import used_rows
 from glie.kernels import pq
 from glie.kernels.coarse import coarse_maxsim, is_worthwhile
 from glie.kernels.maxsim import maxsim, products_of
-from glie.kernels.quantize import BFLOAT16, BITS, Packed
+from glie.kernels.quantize import BFLOAT16, Packed
 from glie.kernels.small import is_small
 from glie.kernels.top_k import top_k
 from glie.pages import Queries
@@ -66,7 +66,7 @@ def warm_up() -> None:
         stored = Packed.of(token, dtype)
         stored.rows.setflags(write=False)  # as a mapped file is
         maxsim(token, one, stored, one[:1], one[1:])
-    coarse_maxsim(token, one, stored, one[:1], one[1:])
+    coarse_maxsim(token, one, stored, one[:1], one[1:])  # one for all types
 
 
 def scan(queries: Queries, blocks: Iterable[CodeBlock], top: int) -> Ranking:
