@@ -116,7 +116,7 @@ def maxsim_range(
                         packed = address(padded)
                     scales[lane] = unpack_levels(packed, wide, bits, dim, address(levels))
                     for d in range(numbers):
-                        rows[lane, d] = np.float32(2 * np.int32(levels[d]) - np.int32(top))
+                        rows[lane, d] = np.float32(2) * np.float32(levels[d]) - np.float32(top)
                 else:
                     for d in range(numbers):
                         raw[lane, d] = np.uint32(stored[at, d]) << shift

@@ -168,8 +168,8 @@ IN_SMALL = (SMALL, INTS, _add_small)
 IN_PAIRS = (INTS, FLOATS, _add_pairs)
 
 
-def _tile(blocks, kinds):
-    """Four stored rows by `blocks` blocks of query vectors."""
+def _tile(blocks, kinds, rows=ROWS):
+    """Four stored rows, `rows` at a time, by `blocks` blocks of query vectors."""
 
     @intrinsic
     def tile(_context, stored, steps, tokens, offsets, scales, best):
@@ -180,7 +180,10 @@ def _tile(blocks, kinds):
 
         def generate(context, builder, _signature, arguments):
             stored, steps, tokens, offsets, scales, best = arguments
-            products = _products(builder, ROWS, blocks, stored, steps, tokens, kinds)
+            products = []
+            for first in range(0, ROWS, rows):
+                at = builder.add(stored, builder.mul(steps, _const(4 * first)))
+                products += _products(builder, rows, blocks, at, steps, tokens, kinds)
             scale = [
                 _everywhere(builder, _load(builder, builder.add(scales, _const(4 * r)), FLOAT))
                 for r in range(ROWS)
@@ -266,5 +269,8 @@ def _split(bits):
 
 split_8, split_4, split_2, split_1 = (_split(bits) for bits in (8, 4, 2, 1))
 tile_1, tile_2, tile_3 = (_tile(blocks, IN_FLOATS) for blocks in (1, 2, 3))
-small_1, small_2, small_3 = (_tile(blocks, IN_SMALL) for blocks in (1, 2, 3))
+# without VNNI the sums of four rows and what they need do not fit into the registers
+small_1, small_2, small_3 = (
+    _tile(blocks, IN_SMALL, ROWS if ADDS_FOURS else ROWS // 2) for blocks in (1, 2, 3)
+)
 pairs_1, pairs_2, pairs_3 = (_tile(blocks, IN_PAIRS) for blocks in (1, 2, 3))
