@@ -1,4 +1,4 @@
-"""The scan in small integers: what it says it is off by is never exceeded."""
+"""The scan with rounded query vectors: what it says it is off by is never exceeded."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from hypothesis import strategies as st
 
 from glie.kernels.coarse import coarse_maxsim, rounded
 from glie.kernels.maxsim import maxsim, maxsim_reference
-from glie.kernels.quantize import BITS, Packed, scan_order, unpack
+from glie.kernels.quantize import BITS, DTYPES, Packed, scan_order, unpack
 from tests.conftest import unit
 from tests.kernels.test_maxsim import offsets, ragged, vectors
 
 small = st.sampled_from(list(BITS))
+any_dtype = st.sampled_from(DTYPES)
 
 
-@given(ragged, ragged, st.integers(1, 80), st.integers(0, 99), small)
+@given(ragged, ragged, st.integers(1, 80), st.integers(0, 99), any_dtype)
 def test_within_its_bound(
     queries: list[int], pages: list[int], dim: int, seed: int, dtype: str
 ) -> None:
@@ -38,15 +39,15 @@ def test_equals_the_same_integers_in_plain_arrays(
     tokens, q, p = vectors([9, 3], dim, seed), offsets([9, 3]), offsets(pages)
     stored = Packed.of(vectors(pages, dim, seed + 1), dtype)
     coarse, _ = coarse_maxsim(tokens, q, stored, p[:-1], p[1:])
-    whole, units, _ = rounded(scan_order(tokens, dtype))
+    query = rounded(scan_order(tokens, dtype), 2 ** BITS[dtype] - 1)
     rows = scan_order(unpack(stored.rows, dtype, dim), dtype)
-    products = (whole * units[:, None]) @ rows.T
+    products = (query.items.reshape(len(tokens), -1) * query.units[:, None]) @ rows.T
     for first, last in ((0, 9), (9, 12)):
         expected = [products[first:last, a:b].max(1).sum() for a, b in pairwise(p)]
         np.testing.assert_allclose(coarse[int(first > 0)], expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", list(BITS))
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("tokens", [1, 8, 9, 17, 25, 33, 260])
 @pytest.mark.parametrize("dim", [1, 128, 136, 384])
 def test_every_number_of_tokens(dim: int, tokens: int, dtype: str) -> None:
@@ -71,8 +72,9 @@ def test_the_largest_levels_and_numbers_do_not_overflow() -> None:
         np.testing.assert_allclose(coarse, 1, atol=1e-4)
 
 
-def test_no_pages_no_rows_no_tokens() -> None:
-    stored = Packed.of(vectors([3], 16, 0), "int2")
+@pytest.mark.parametrize("dtype", ["bf16", "int2"])
+def test_no_pages_no_rows_no_tokens(dtype: str) -> None:
+    stored = Packed.of(vectors([3], 16, 0), dtype)
     none = np.empty(0, np.int64)
     scores, bounds = coarse_maxsim(vectors([2], 16, 1), offsets([2]), stored, none, none)
     assert scores.shape == (1, 0)
@@ -87,7 +89,7 @@ def test_no_pages_no_rows_no_tokens() -> None:
     assert bounds.tolist() == [0.0]
 
 
-@pytest.mark.parametrize("dtype", list(BITS))
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_rows_of_few_large_numbers(dtype: str) -> None:
     """Their length is a small difference of large sums."""
     rng = np.random.default_rng(0)
@@ -102,7 +104,7 @@ def test_rows_of_few_large_numbers(dtype: str) -> None:
     assert (np.abs(coarse - exact) <= bounds[:, None]).all()
 
 
-@pytest.mark.parametrize("dtype", list(BITS))
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_rows_that_lie_apart(dtype: str) -> None:
     tokens, q, p = vectors([5], 128, 0), offsets([5]), offsets([4, 4])
     stored = Packed.of(vectors([16], 128, 1), dtype)
@@ -111,3 +113,16 @@ def test_rows_that_lie_apart(dtype: str) -> None:
     exact = maxsim_reference(tokens, q, apart, p[:-1], p[1:])
     assert (np.abs(coarse - exact) <= bounds[:, None]).all()
     np.testing.assert_allclose(maxsim(tokens, q, apart, p[:-1], p[1:]), exact, rtol=1e-5)
+
+
+@given(ragged, st.integers(2, 40), st.integers(0, 99), any_dtype)
+def test_a_page_scores_the_same_alone_and_anywhere_in_a_batch(
+    pages: list[int], dim: int, seed: int, dtype: str
+) -> None:
+    tokens, q, p = vectors([7, 3], dim, seed), offsets([7, 3]), offsets(pages)
+    stored = Packed.of(vectors(pages, dim, seed + 1), dtype)
+    together, _ = coarse_maxsim(tokens, q, stored, p[:-1], p[1:])
+    for i in range(len(pages)):
+        own = stored.take(np.arange(p[i], p[i + 1]))
+        alone, _ = coarse_maxsim(tokens, q, own, np.array([0]), np.array([pages[i]]))
+        np.testing.assert_array_equal(together[:, i], alone[:, 0])

@@ -2,121 +2,75 @@
 
 import numpy as np
 
-from glie.kernels._compiled import _compile, _inline, address, sums
+from glie.kernels._compiled import _compile, _inline, address, sums, unpack_levels
 from glie.kernels._tiles import (
     LANES,
-    TOGETHER,
-    small_1x1,
-    small_1x2,
-    small_1x3,
-    small_2x1,
-    small_2x2,
-    small_2x3,
-    split_1,
-    split_2,
-    split_4,
-    split_8,
-    sum_below,
+    ROWS,
+    pairs_1,
+    pairs_2,
+    pairs_3,
+    small_1,
+    small_2,
+    small_3,
 )
 
 
 @_inline
-def _levels(packed, size, bits, dim, levels, numbers):
-    """Unpack the `numbers` levels in `size` bytes at address `packed` to address `levels`. Returns
-    1 / length of the vector of odd integers that they stand for."""
-    top = (1 << bits) - 1
-    below = 0  # at one bit, a level is 0 or the top
-    if bits == 8:
-        split_8(packed, size, levels)
-        below = sum_below(packed, size, top)  # from the bytes, not from their halves
-    elif bits == 4:
-        split_4(packed, size, levels)
-        below = sum_below(levels, numbers, top)
-    elif bits == 2:
-        split_2(packed, size, levels)
-        below = sum_below(levels, numbers, top)
+def _score_levels(blocks, levels, steps, tokens, offsets, scales, best):
+    if blocks == 3:
+        small_3(levels, steps, tokens, offsets, scales, best)
+    elif blocks == 2:
+        small_2(levels, steps, tokens, offsets, scales, best)
     else:
-        split_1(packed, size, levels)
-    # (2 level - top)^2 = 4 level (level - top) + top^2, in whole numbers: the two nearly cancel
-    return np.float32(1) / np.sqrt(np.float32(4 * np.int64(below) + dim * top * top))
+        small_1(levels, steps, tokens, offsets, scales, best)
 
 
 @_inline
-def _score_levels(
-    count, blocks, levels, size, tokens, chunks, steps, shifted, offsets, scales, best
-):
+def _score_pairs(blocks, rows, steps, tokens, offsets, scales, best):
     if blocks == 3:
-        if count == 2:
-            small_2x3(levels, size, tokens, chunks, steps, shifted, offsets, scales, best)
-        else:
-            small_1x3(levels, size, tokens, chunks, steps, shifted, offsets, scales, best)
+        pairs_3(rows, steps, tokens, offsets, scales, best)
     elif blocks == 2:
-        if count == 2:
-            small_2x2(levels, size, tokens, chunks, steps, shifted, offsets, scales, best)
-        else:
-            small_1x2(levels, size, tokens, chunks, steps, shifted, offsets, scales, best)
-    elif count == 2:
-        small_2x1(levels, size, tokens, chunks, steps, shifted, offsets, scales, best)
+        pairs_2(rows, steps, tokens, offsets, scales, best)
     else:
-        small_1x1(levels, size, tokens, chunks, steps, shifted, offsets, scales, best)
+        pairs_1(rows, steps, tokens, offsets, scales, best)
 
 
 @_compile
 def coarse_range(
-    tokens,
-    token_offsets,
-    offsets,
-    units,
-    stored,
-    bits,
-    dim,
-    steps,
-    starts,
-    ends,
-    first,
-    last,
-    scores,
+    tokens, token_offsets, offsets, units, stored, bits, dim, starts, ends, first, last, scores
 ):
     """scores[q, p] for the pages first..last, like `maxsim_range` but with rounded tokens:
-    tokens[g, :, l] is token g * lanes + l in multiples of its unit. `steps` sums of four products
-    fit into 16 bits."""
-    groups, fours, lanes, _ = tokens.shape
-    size = stored.shape[1]
-    numbers = fours * TOGETHER
-    wide = numbers * bits // 8 if bits < 8 else numbers // 2
-    padded = np.zeros(wide, np.uint8)
-    levels = np.empty(2 * numbers, np.uint8)
-    scales = np.empty(2, np.float32)
+    tokens[g, :, l] is token g * lanes + l in multiples of its unit, four bytes at a time. A stored
+    number is in bfloat16 (0 bits), or it is the odd integer 2 * level - top; then `offsets` are
+    top / 2 times the sums of the tokens."""
+    groups, steps, lanes, _ = tokens.shape
+    size, wide = stored.shape[1], steps * bits // 2 if bits else 4 * steps
+    padded = np.zeros((ROWS, wide), np.uint8)
+    levels = np.empty((ROWS, 4 * steps), np.uint8)
+    scales = np.ones(ROWS, np.float32)
     best = np.empty(groups * lanes, np.float32)
-    chunks = fours // steps
-    shifted = chunks // 2 if bits == 8 else chunks  # where the lower halves begin
+    rows_at, padded_at, levels_at = address(stored), address(padded), address(levels)
+    tokens_at, offsets_at, scales_at = address(tokens), address(offsets), address(scales)
     for page in range(first, last):
         best[:] = -np.inf
-        row, end = starts[page], ends[page]
-        while row < end:
-            count = 2 if row + 2 <= end else 1
-            for lane in range(count):
-                packed = address(stored) + (row + lane) * stored.strides[0]
-                if size < wide:
-                    padded[:size] = stored[row + lane]
-                    packed = address(padded)
-                mine = address(levels) + lane * numbers
-                scales[lane] = _levels(packed, wide, bits, dim, mine, numbers)
+        for row in range(starts[page], ends[page], ROWS):
+            four = rows_at + row * size
+            if size < wide or row + ROWS > ends[page]:  # the last row repeats: no maximum changes
+                for lane in range(ROWS):
+                    padded[lane, :size] = stored[min(row + lane, ends[page] - 1)]
+                four = padded_at
+            if bits:
+                for lane in range(ROWS):
+                    packed, there = four + lane * wide, levels_at + lane * 4 * steps
+                    scales[lane] = np.float32(2) * unpack_levels(packed, wide, bits, dim, there)
+                four = levels_at
             for g in range(groups):
-                _score_levels(
-                    count,
-                    lanes // LANES,
-                    address(levels),
-                    numbers,
-                    address(tokens) + g * numbers * lanes,
-                    chunks,
-                    steps,
-                    shifted,
-                    address(offsets) + 4 * g * lanes,
-                    address(scales),
-                    address(best) + 4 * g * lanes,
-                )
-            row += count
+                blocks, more = lanes // LANES, 4 * g * lanes
+                here = (tokens_at + steps * more, offsets_at + more, scales_at)
+                if bits:
+                    _score_levels(blocks, four, steps, *here, address(best) + more)
+                else:
+                    _score_pairs(blocks, four, steps, *here, address(best) + more)
         for t in range(units.shape[0]):
             best[t] *= units[t]
         sums(best, token_offsets, page, scores)

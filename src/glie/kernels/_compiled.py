@@ -12,19 +12,14 @@ from numba import njit
 
 from glie.kernels._tiles import (
     LANES,
-    tile_1x1,
-    tile_1x2,
-    tile_1x3,
-    tile_2x1,
-    tile_2x2,
-    tile_2x3,
-    tile_4x1,
-    tile_4x2,
-    tile_4x3,
-    unpack_1,
-    unpack_2,
-    unpack_4,
-    unpack_8,
+    ROWS,
+    split_1,
+    split_2,
+    split_4,
+    split_8,
+    tile_1,
+    tile_2,
+    tile_3,
 )
 
 REASSOCIATE = {"reassoc", "contract", "nsz", "arcp"}
@@ -62,87 +57,79 @@ def sums(best, token_offsets, page, scores):
 
 
 @_inline
-def _unpacked(packed, size, bits, row):
-    """Fill a row with the odd integers of `size` bytes, a multiple of eight, both given by address.
-    Returns the sum of their squares."""
+def unpack_levels(packed, size, bits, dim, levels):
+    """Unpack the `size` bytes of a row to levels, both given by address. Returns 1 / length of the
+    vector of odd integers 2 * level - top that they stand for."""
     if bits == 8:
-        return unpack_8(packed, size, row)
-    if bits == 4:
-        return unpack_4(packed, size, row)
-    if bits == 2:
-        return unpack_2(packed, size, row)
-    return unpack_1(packed, size, row)
+        above = split_8(packed, size, levels)
+    elif bits == 4:
+        above = split_4(packed, size, levels)
+    elif bits == 2:
+        above = split_2(packed, size, levels)
+    else:
+        above = split_1(packed, size, levels)
+    # (2 level - top)^2 = top^2 - 4 level (top - level), in whole numbers: the two nearly cancel
+    top = (1 << bits) - 1
+    return np.float32(1) / np.sqrt(np.float32(dim * top * top - 4 * above))
 
 
 @_inline
-def _score_rows(count, blocks, rows, dim, tokens, scales, best):
-    """best[t] = max(best[t], scale of r * row r . token t) for one, two or four rows."""
+def _score_rows(blocks, rows, dim, tokens, offsets, scales, best):
+    """best[t] = max(best[t], scale of r * row r . token t) for four rows."""
     if blocks == 3:
-        if count == 4:
-            tile_4x3(rows, dim, tokens, scales, best)
-        elif count == 2:
-            tile_2x3(rows, dim, tokens, scales, best)
-        else:
-            tile_1x3(rows, dim, tokens, scales, best)
+        tile_3(rows, dim, tokens, offsets, scales, best)
     elif blocks == 2:
-        if count == 4:
-            tile_4x2(rows, dim, tokens, scales, best)
-        elif count == 2:
-            tile_2x2(rows, dim, tokens, scales, best)
-        else:
-            tile_1x2(rows, dim, tokens, scales, best)
-    elif count == 4:
-        tile_4x1(rows, dim, tokens, scales, best)
-    elif count == 2:
-        tile_2x1(rows, dim, tokens, scales, best)
+        tile_2(rows, dim, tokens, offsets, scales, best)
     else:
-        tile_1x1(rows, dim, tokens, scales, best)
+        tile_1(rows, dim, tokens, offsets, scales, best)
 
 
 @_compile
 def maxsim_range(
-    tokens, token_offsets, stored, shift, bits, filling, starts, ends, first, last, scores
+    tokens, token_offsets, stored, shift, bits, dim, starts, ends, first, last, scores
 ):
     """scores[q, p] for the pages first..last: sum over q's tokens of the best dot with p's rows.
 
-    tokens[g, :, l] is token g * lanes + l. Rows are taken by four, two and one. Each product is
-    summed in the same order in any tile: a page's score depends on that page alone.
+    tokens[g, :, l] is token g * lanes + l. Rows are taken by four, of which the last repeats where
+    there are fewer: that changes no maximum. Each product is summed in the same order in any tile:
+    a page's score depends on that page alone.
     """
-    groups, dim, lanes = tokens.shape
-    size = stored.shape[1]
-    wide = dim * bits // 8
+    groups, numbers, lanes = tokens.shape
+    top = (1 << bits) - 1
+    size, wide = stored.shape[1], numbers * bits // 8
     padded = np.zeros(wide, np.uint8)
-    buffer = np.empty((4, dim), np.uint32)
-    scales = np.ones(4, np.float32)
+    levels = np.empty(numbers, np.uint8)
+    rows = np.zeros((ROWS, numbers), np.float32)
+    raw = rows.view(np.uint32)
+    scales = np.ones(ROWS, np.float32)
+    offsets = np.zeros(lanes, np.float32)
     best = np.empty(groups * lanes, np.float32)
-    surplus = np.float32(filling * ((1 << bits) - 1) ** 2)
     for page in range(first, last):
         best[:] = -np.inf
-        row, end = starts[page], ends[page]
-        while row < end:
-            count = 4 if row + 4 <= end else 2 if row + 2 <= end else 1
-            for lane in range(count):
-                if not bits:
-                    for d in range(dim):
-                        buffer[lane, d] = np.uint32(stored[row + lane, d]) << shift
-                    continue
-                packed = address(stored) + (row + lane) * stored.strides[0]
-                if size < wide:
-                    padded[:size] = stored[row + lane]
-                    packed = address(padded)
-                squares = _unpacked(packed, wide, bits, address(buffer) + 4 * lane * dim) - surplus
-                scales[lane] = np.float32(1) / np.sqrt(squares)
+        for row in range(starts[page], ends[page], ROWS):
+            for lane in range(ROWS):
+                at = min(row + lane, ends[page] - 1)
+                if bits:
+                    packed = address(stored) + at * stored.strides[0]
+                    if size < wide:
+                        padded[:size] = stored[at]
+                        packed = address(padded)
+                    scales[lane] = unpack_levels(packed, wide, bits, dim, address(levels))
+                    for d in range(numbers):
+                        rows[lane, d] = np.float32(2) * np.float32(levels[d]) - np.float32(top)
+                else:
+                    for d in range(numbers):
+                        raw[lane, d] = np.uint32(stored[at, d]) << shift
             for g in range(groups):
                 _score_rows(
-                    count,
                     lanes // LANES,
-                    address(buffer),
-                    dim,
-                    address(tokens) + 4 * g * dim * lanes,
+                    address(rows),
+                    numbers,
+                    address(tokens) + 4 * g * numbers * lanes,
+                    address(offsets),
                     address(scales),
                     address(best) + 4 * g * lanes,
                 )
-            row += count
         sums(best, token_offsets, page, scores)
 
 

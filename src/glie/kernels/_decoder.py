@@ -4,7 +4,7 @@ vectors, without an array of all slots in between."""
 import numpy as np
 
 from glie.kernels._compiled import _compile, address
-from glie.kernels._tiles import multiply_6x2
+from glie.kernels._tiles import multiply_6x16
 
 
 @_compile
@@ -23,7 +23,7 @@ def multiply(rows, columns, out):
         target = address(out) + first * stride if whole else address(last_out)
         for g in range(groups):
             column = address(columns) + 4 * g * width * lanes
-            multiply_6x2(source, width, column, target + 4 * g * lanes, stride)
+            multiply_6x16(source, width, column, target + 4 * g * lanes, stride)
         if not whole:
             out[first:] = last_out[: count - first]
 
@@ -50,7 +50,7 @@ def children_range(
                     number = hidden[cluster, w] + positions[slot + lane, w]
                     layer[lane, w] = max(number, np.float32(0))
             for g in range(groups):
-                multiply_6x2(
+                multiply_6x16(
                     address(layer),
                     width,
                     address(columns) + 4 * g * width * lanes,

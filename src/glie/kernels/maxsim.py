@@ -23,8 +23,7 @@ Ints = npt.NDArray[np.int64]
 
 # Query tokens scored in one pass over the pages: 256 x 128 floats stay in a core's L2 cache.
 TOKENS_PER_PASS = 256
-LANES = 8  # the compiled loop scores one, two or three times this many tokens together ...
-COST = {3: 3.0, 2: 2.2, 1: 1.6}  # ... with this relative cost
+COST = {3: 3.0, 2: 2.2, 1: 1.6}  # of one, two or three LLVM vectors of tokens scored together
 NUMBERS_PER_BLOCK = 1 << 17  # in numpy: stored numbers, or products, at a time; 1 MB of each
 GRID = 26  # bits of a number in numpy: products of two fit into the 53 bits of a float64
 
@@ -70,17 +69,21 @@ def in_passes(
     from glie.kernels.parallel import over_ranges
 
     # about a millisecond of work per chunk: much longer than a thread takes to start
-    rows = int(np.maximum(ends - starts, 1).sum()) if len(starts) else 1
+    rows = max(_rows(starts, ends), len(starts), 1)
     for first, last in _passes(token_offsets):
         offsets = token_offsets[first : last + 1]
-        work = rows * max(int(offsets[-1] - offsets[0]), LANES) / max(len(starts), 1)
+        work = rows * max(int(offsets[-1] - offsets[0]), 8) / max(len(starts), 1)
         chunk = max(1, int(500_000 / work))
         over_ranges(some(slice(first, last), offsets), len(starts), chunk=chunk)
 
 
 def products_of(tokens: Floats, starts: Ints, ends: Ints) -> int:
     """How many numbers `maxsim` multiplies."""
-    return int((ends - starts).sum()) * tokens.size
+    return _rows(starts, ends) * tokens.size
+
+
+def _rows(starts: Ints, ends: Ints) -> int:
+    return int(ends.sum() - starts.sum())
 
 
 def maxsim_in_numpy(
@@ -160,25 +163,27 @@ class _Scan(NamedTuple):
     tokens: Floats  # (T, ...), with their numbers in the order of the loop
     stored: npt.NDArray[Any]  # (T, ...)
     shift: np.uint32  # to the left, which makes float32 bits of a stored number
-    bits: int = 0  # of a number; 0: upper bits of a float32
-    filling: int = 0  # padding at the end of a row, in numbers
+    bits: int  # of a number; 0: upper bits of a float32
+    dim: int
 
 
 def _scan(tokens: Floats, vectors: Floats | Packed) -> _Scan:
     tokens = np.ascontiguousarray(tokens, dtype=np.float32)
     if not isinstance(vectors, Packed):
         plain = np.ascontiguousarray(vectors, dtype=np.float32)
-        return _Scan(tokens, plain.view(np.uint32), np.uint32(0))
+        return _Scan(tokens, plain.view(np.uint32), np.uint32(0), 0, tokens.shape[1])
+    rows = np.ascontiguousarray(vectors.rows)
     if vectors.dtype == BFLOAT16:
-        return _Scan(tokens, vectors.rows.view("<u2"), np.uint32(16))
-    tokens = scan_order(tokens, vectors.dtype)
-    filling = tokens.shape[1] - vectors.dim
-    return _Scan(tokens, vectors.rows, np.uint32(0), BITS[vectors.dtype], filling)
+        return _Scan(tokens, rows.view("<u2"), np.uint32(16), 0, vectors.dim)
+    bits = BITS[vectors.dtype]
+    return _Scan(scan_order(tokens, vectors.dtype), rows, np.uint32(0), bits, vectors.dim)
 
 
 def in_lanes(tokens: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Tokens (T, D) or (T, D / n, n) in groups of lanes: (G, D, lanes) or (G, D / n, lanes, n). The
     last group is filled with zeros."""
+    from glie.kernels._tiles import LANES
+
     blocks = -(-max(len(tokens), 1) // LANES)
     lanes = LANES * min(COST, key=lambda together: -(-blocks // together) * COST[together])
     groups = -(-max(len(tokens), 1) // lanes)

@@ -23,9 +23,9 @@ from glie.candidates.ivf import (
 )
 from glie.codec.codes import used_rows
 from glie.kernels import pq
-from glie.kernels.coarse import MOST_NUMBERS, coarse_maxsim
+from glie.kernels.coarse import coarse_maxsim, is_worthwhile
 from glie.kernels.maxsim import maxsim, products_of
-from glie.kernels.quantize import BFLOAT16, BITS, Packed
+from glie.kernels.quantize import BFLOAT16, Packed
 from glie.kernels.small import is_small
 from glie.kernels.top_k import top_k
 from glie.pages import Queries
@@ -66,7 +66,7 @@ def warm_up() -> None:
         stored = Packed.of(token, dtype)
         stored.rows.setflags(write=False)  # as a mapped file is
         maxsim(token, one, stored, one[:1], one[1:])
-    coarse_maxsim(token, one, stored, one[:1], one[1:])
+    coarse_maxsim(token, one, stored, one[:1], one[1:])  # one for all types
 
 
 def scan(queries: Queries, blocks: Iterable[CodeBlock], top: int) -> Ranking:
@@ -108,9 +108,8 @@ def _contenders(
 ) -> Iterator[tuple[Ints, Floats]]:
     """Row numbers and scores of the pages that can be among the `top` best of each query: at least
     all whose score reaches the query's floor, perhaps more."""
-    coarsely = vectors.dtype in BITS and vectors.dim <= MOST_NUMBERS
     few = len(starts) < FEW_PAGES + 4 * top or is_small(products_of(queries.vectors, starts, ends))
-    if few or not coarsely:
+    if few or not is_worthwhile(vectors):
         everything = np.arange(len(starts))
         for scores in maxsim(queries.vectors, queries.offsets, vectors, starts, ends):
             yield everything, scores
