@@ -355,7 +355,7 @@ def _store(
 
     if pages or replaced:
         work.begin_encoding()
-        index.add(batches(), replacing=replaced)
+        index.add(batches(), replacing=replaced, expected_pages=work.pages)
         report.pages_added += stored
         work.store()
 

@@ -142,18 +142,25 @@ class Workload:
 
     def _show(self, stage: str, document: str, read: int) -> None:
         counted = len(self._counts) == self._documents
-        coming = self._counts[self._read :]
-        if self._current is not None:
-            coming = [self._current, *coming[1:]]
-        pages = sum(count.pages for count in coming) + self._held + self._waiting
-        total = self._encoded + pages
+        coming, total = self._coming(), self.pages
         step = IngestProgress.of(document, read, self._documents, self._encoded, total)
         if counted:
-            left = self._seconds_left(coming, pages)
+            left = self._seconds_left(coming, total - self._encoded)
             step = dataclasses.replace(
                 step, total=total, counted=True, stage=stage, seconds_left=left
             )
         self._progress(dataclasses.replace(step, stage=stage))
+
+    @property
+    def pages(self) -> int:
+        """Pages that are encoded, or are known to come."""
+        coming = sum(count.pages for count in self._coming())
+        return self._encoded + coming + self._held + self._waiting
+
+    def _coming(self) -> list[PageCount]:
+        """What is left to read of the current document, and of those behind it."""
+        coming = list(self._counts[self._read :])
+        return coming if self._current is None else [self._current, *coming[1:]]
 
     def _seconds_left(self, coming: Sequence[PageCount], pages: int) -> float:
         scans = sum(min(count) for count in coming)

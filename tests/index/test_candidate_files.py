@@ -14,11 +14,13 @@ import glie
 from glie import storage
 from glie.candidates import build
 from glie.candidates.build import encode_pages
+from glie.codec.budget import OVERHEAD
+from glie.codec.readout.residual import Residual
 from glie.index import folder
 from glie.index.candidate_files import stored_vectors
 from glie.index.format import PQ_HEADER
 from glie.index.side_files import PQFile, pq_bytes
-from glie.kernels.pq import PQCodes
+from glie.kernels.pq import CODE_BYTES, PQCodes
 from glie.storage import checksum, json_digest
 from tests.conftest import make_arrays
 
@@ -300,3 +302,27 @@ def test_every_byte_of_a_file_of_pq_codes(tmp_path: Path) -> None:
     file = PQFile(path)
     np.testing.assert_array_equal(file.pq_codes.lists, [[1], [258]])
     np.testing.assert_array_equal(file.pq_codes.codes, codes)
+
+
+@pytest.mark.parametrize("given", ["pages", "expected"])
+def test_pq_codes_are_part_of_a_budget_that_knows_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    monkeypatch.setattr(Residual, "fits", lambda *_: True)  # the shipped codebook
+    plain, index = (
+        glie.Index.create(tmp_path / name, glie.Codec(bytes_per_page=400))
+        for name in ("plain", "index")
+    )
+    long = glie.Pages(make_arrays(ENOUGH, low=300, high=301, dim=128))
+    plain.add(long.slice(0, ENOUGH - 1))
+    if given == "pages":
+        index.add(long)
+    else:
+        index.add(long.slice(0, ENOUGH - 1), expected_pages=ENOUGH)
+    index = glie.Index.open(index.path)
+    assert plain.codec.config.candidate_bytes == 0
+    reserved = index.codec.config.candidate_bytes
+    assert reserved >= CODE_BYTES * index.codec.k
+    assert index.codec.config.bytes_per_page == 400
+    assert index.codec.page_bytes(128) <= 400 - OVERHEAD - reserved
+    assert plain.codec.page_bytes(128) > 400 - OVERHEAD - reserved

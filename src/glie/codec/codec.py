@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from glie.codec.adapt import Sample, drawn, fits
 from glie.codec.anchors import anchor, cluster
-from glie.codec.budget import adaptive_config, bytes_for_text, vector_bytes
+from glie.codec.budget import LEAST_FOR_CODES, adaptive_config, bytes_for_text, vector_bytes
 from glie.codec.choose import chosen_for
 from glie.codec.codes import Codes
 from glie.codec.config import CodecConfig
@@ -25,6 +25,7 @@ from glie.codec.readout.residual import Residual
 from glie.codec.readout.transform import Transform
 from glie.errors import CodecError, InputError, VectorError
 from glie.identity import EncoderId, Identified, check_match
+from glie.kernels.pq import CODE_BYTES
 from glie.kernels.quantize import BFLOAT16
 from glie.pages import Pages
 from glie.renamed import renamed, warn
@@ -32,6 +33,12 @@ from glie.renamed import renamed, warn
 # In larger indexes shortlists grow with the square root of the pages, which keeps as much of what
 # reranking every page would find: docs/experiments.md, The length of the shortlist.
 SHORTLIST_PAGES = 10_000
+NO_BUDGET: dict[str, Any] = {
+    "bytes_per_page": 0,
+    "text_bytes": 0,
+    "candidate_bytes": 0,
+    "adapt": False,
+}
 
 
 class Codec:
@@ -188,7 +195,7 @@ class Codec:
             return self
         unset = "codewords", "residual_bytes", "length_norm", "first_layer"
         config = dataclasses.replace(self.config, **{n: getattr(CodecConfig, n) for n in unset})
-        free = dataclasses.replace(config, bytes_per_page=0, text_bytes=0, adapt=False)
+        free = dataclasses.replace(config, **NO_BUDGET)
         return Codec.from_config(free, readout)
 
     def at(self, k: int) -> Codec:
@@ -207,7 +214,7 @@ class Codec:
     def _chosen(self, **settings: Any) -> Codec:
         if self.readout.ready and dataclasses.replace(self.config, **settings) == self.config:
             return self
-        return self._with(**settings, bytes_per_page=0, text_bytes=0, adapt=False)
+        return self._with(**settings, **NO_BUDGET)
 
     @property
     def adapts(self) -> bool:
@@ -249,7 +256,8 @@ class Codec:
 
     def _of_budget(self, config: CodecConfig, readout: Readout, *, adapt: bool = True) -> Codec:
         """The codec of settings that were chosen for the same budget."""
-        budget = {name: getattr(self.config, name) for name in ("bytes_per_page", "text_bytes")}
+        names = "bytes_per_page", "text_bytes", "candidate_bytes"
+        budget = {name: getattr(self.config, name) for name in names}
         return Codec.from_config(dataclasses.replace(config, adapt=adapt, **budget), readout)
 
     def beside_text(self, text_bytes: int) -> Codec:
@@ -259,7 +267,19 @@ class Codec:
         budget = self.config.bytes_per_page
         if not budget:
             return self
-        codec = self._with(text_bytes=bytes_for_text(budget, text_bytes))
+        return self._within(text_bytes=bytes_for_text(budget, text_bytes))
+
+    def beside_candidates(self) -> Codec:
+        """The codec for the same budget if the PQ codes of a large index take their share of it.
+        A codec without a budget stays as it is."""
+        if not self.config.bytes_per_page:
+            return self
+        most = self.config.code_bytes - LEAST_FOR_CODES
+        return self._within(candidate_bytes=max(0, min(CODE_BYTES * self.k, most)))
+
+    def _within(self, **shares: int) -> Codec:
+        """The codec for the same budget, of which other things take these shares."""
+        codec = self._with(**shares)
         if not isinstance(self.readout, Residual | Transform):
             return codec
         config = self.readout.config_for(codec.config.code_bytes)

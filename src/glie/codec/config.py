@@ -15,7 +15,7 @@ MAX_K = 4096
 MAX_CODEWORDS_A_PAGE = 0x7FFF
 LATER = (  # settings that older codecs do not have
     *("dtype", "codewords", "bytes_per_page", "adapt", "position", "text_bytes"),
-    *("residual_bytes", "ward", "length_norm", "first_layer"),
+    *("residual_bytes", "ward", "length_norm", "first_layer", "candidate_bytes"),
 )
 KEYS = {"codewords": "words"}  # settings that have another name in files
 
@@ -40,6 +40,7 @@ class CodecConfig:
     # vectors; 0: it does not
     position: int = 0
     text_bytes: int = 0  # of the budget, those that the words of a page take
+    candidate_bytes: int = 0  # of the budget, those of a page's PQ codes in a large index
     residual_bytes: int = 0  # for the coordinates of a page, at most
     ward: bool = False  # clusters by Ward's linkage instead of k-means
     # Each doubling of the vectors that a page is scored by lowers their lengths by a factor of
@@ -61,6 +62,7 @@ class CodecConfig:
             ("bytes_per_page", 0, 2**31 - 1),
             ("position", 0, 2**16),
             ("text_bytes", 0, 2**31 - 1),
+            ("candidate_bytes", 0, 2**31 - 1),
             ("residual_bytes", 0, 2**16 - 1),
             ("length_norm", 0, 1000),
             ("first_layer", 1, ONE_LAYER),
@@ -82,7 +84,7 @@ class CodecConfig:
     @property
     def code_bytes(self) -> int:
         """Of the budget, those for codes, ids and metadata."""
-        return self.bytes_per_page - self.text_bytes
+        return self.bytes_per_page - self.text_bytes - self.candidate_bytes
 
     def to_dict(self) -> dict[str, Any]:
         """The settings by their names in files; later ones only where they differ from the default,

@@ -24,9 +24,13 @@ def smaller(source: Codec, bytes_per_page: int, dim: int, *, text_bytes: int = 0
     """The codec that stores the same pages in fewer bytes, with the same read-out. Their words take
     `text_bytes` of these, but leave room for codes."""
     text_bytes = bytes_for_text(bytes_per_page, text_bytes)
-    config = source.readout.smaller(source.config, bytes_per_page - text_bytes, dim)
-    if text_bytes:
-        config = dataclasses.replace(config, bytes_per_page=bytes_per_page, text_bytes=text_bytes)
+    candidates = source.config.candidate_bytes
+    taken = text_bytes + candidates
+    config = source.readout.smaller(source.config, bytes_per_page - taken, dim)
+    if taken:
+        config = dataclasses.replace(
+            config, bytes_per_page=bytes_per_page, text_bytes=text_bytes, candidate_bytes=candidates
+        )
     # words that are part of its budget may take another share of it than was foreseen
     same = source.config.text_bytes > 0 and bytes_per_page >= source.config.bytes_per_page
     if same or _content(config) >= _content(source.config):

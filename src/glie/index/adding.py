@@ -7,6 +7,7 @@ import math
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from glie.candidates.build import candidates_pay
 from glie.codec.codec import Codec
 from glie.errors import IdError, InputError, VectorError
 from glie.identity import EncoderId
@@ -64,9 +65,13 @@ def adapt(
     batches: Iterable[Batch],
     analyzer: Analyzer,
     encoder: EncoderId | None,
+    *,
+    expected_pages: int | None = None,
 ) -> tuple[Codec, Iterable[Batch]]:
     """The codec adapted to the first pages of an addition, and all batches."""
+    known = expected_pages or 0
     if isinstance(pages, Pages):
+        known = max(known, len(pages))
         batches, more = list(batches), False
         held, first = batches, [pages]
     else:
@@ -75,6 +80,8 @@ def adapt(
         texts = [text for batch in held for text in _texts(batch)[:FIRST_PAGES]]
         codec = codec.beside_text(_text_bytes(texts[:FIRST_PAGES], analyzer))
         codec = codec.for_pages(first, more=more, encoder=encoder)
+        if candidates_pay(known) and codec.adapts:  # not with a table of its own, which is chosen
+            codec = codec.beside_candidates()
     return codec, batches
 
 

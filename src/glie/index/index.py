@@ -252,6 +252,7 @@ class Index:
         images: Sequence[bytes | None] | None = None,
         texts: Sequence[str | None] | None = None,
         replacing: Iterable[str] = (),
+        expected_pages: int | None = None,
     ) -> None:
         """Compress and store pages: all of them, or none if anything is wrong.
 
@@ -260,6 +261,10 @@ class Index:
         are stored, which count in a budget. Pages with the ids in `replacing` are deleted in the
         same commit. For more pages than fit in memory, pass an iterable of
         `Batch(pages, metadata, images, texts)` as `pages`.
+
+        A large index has PQ codes. With a codebook that comes with glie or was made for the encoder
+        they count in the budget, if the first addition knows that the index will be large: by the
+        number of its pages, or by `expected_pages`, which will come in all.
         """
         batches = batches_of(pages, metadata, images, texts)
         with self._change() as state:
@@ -270,7 +275,8 @@ class Index:
             kept = merge_tail(state, writer, gone, arriving)
             codec, analyzer = self.codec, self.analyzer
             if codec.adapts and state.manifest.dim is None:
-                codec, batches = adapt(codec, pages, batches, analyzer, self.encoder)
+                given = codec, pages, batches, analyzer, self.encoder
+                codec, batches = adapt(*given, expected_pages=expected_pages)
             dim = state.manifest.dim
             arrived, dim = add_batches(batches, codec, writer, state, leaving, dim, analyzer)
             if arrived or gone:

@@ -19,6 +19,7 @@ Mask = npt.NDArray[np.bool_]
 
 PARTS = 8
 CODEWORDS = 256
+CODE_BYTES = 2 + PARTS
 LANES = 16  # query vectors that the compiled loop scores together
 MOST_PRODUCT, MOST_LIST = 127, 16_000  # one list score plus PARTS products fit into 16 bits
 PAGES_PER_CHUNK = 8192  # per thread and step: a few tenths of a millisecond
