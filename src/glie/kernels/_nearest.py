@@ -27,6 +27,8 @@ def _mix(row, block):
     """The transform of each block of a row, in place: the sums of `quantize._hadamard`."""
     half = block // 2
     while half > 0:
+        if half == 4:
+            break
         for first in range(0, row.shape[0], 2 * half):
             for i in range(first, first + half):
                 a = row[i]
@@ -34,6 +36,14 @@ def _mix(row, block):
                 row[i] = a + b
                 row[i + half] = a - b
         half //= 2
+    if half == 4:  # the last three turns at once: loops this short are not vectorised
+        for i in range(0, row.shape[0], 8):
+            a, b, c, d = row[i], row[i + 1], row[i + 2], row[i + 3]
+            e, f, g, h = row[i + 4], row[i + 5], row[i + 6], row[i + 7]
+            a, b, c, d, e, f, g, h = a + e, b + f, c + g, d + h, a - e, b - f, c - g, d - h
+            a, b, c, d, e, f, g, h = a + c, b + d, a - c, b - d, e + g, f + h, e - g, f - h
+            row[i], row[i + 1], row[i + 2], row[i + 3] = a + b, a - b, c + d, c - d
+            row[i + 4], row[i + 5], row[i + 6], row[i + 7] = e + f, e - f, g + h, g - h
     scale = np.float32(block**-0.5)
     for d in range(row.shape[0]):
         row[d] *= scale

@@ -1,9 +1,16 @@
 """Compiled loops of sets of pairs: pack, unpack and reconstruct."""
 
+import sys
+
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
 
 from glie.kernels import residual
-from glie.kernels._compiled import _compile
+from glie.kernels._compiled import _compile, _inline, address
+
+LITTLE = sys.byteorder == "little"
 
 low_bits = _compile(residual.low_bits)
 
@@ -31,26 +38,63 @@ def write_layer(members, universe, out, at):
     return at
 
 
+@intrinsic
+def _load_word(_context, _address):
+    """The eight bytes at an address as a number."""
+
+    def generate(_context, builder, _signature, arguments):
+        word = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
+        return builder.load(word, align=1)
+
+    return types.uint64(types.intp), generate
+
+
+@intrinsic
+def _trailing_zeros(_context, _word):
+    """The zeros below the lowest bit of a number that is not 0."""
+
+    def generate(_context, builder, _signature, arguments):
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.uint64), generate
+
+
+@_inline
+def _bits_at(data, start, at):
+    """The bits from bit `at` on, the next one lowest, at least 57; zeros behind the end. `start` is
+    the address of the data."""
+    byte = at >> 3
+    if LITTLE and byte + 8 <= data.shape[0]:
+        return _load_word(start + byte) >> np.uint64(at & 7)
+    word = np.uint64(0)
+    for b in range(min(8, data.shape[0] - byte)):
+        word |= np.uint64(data[byte + b]) << np.uint64(8 * b)
+    return word >> np.uint64(at & 7)
+
+
 @_compile
 def _read_layer(data, at, universe, members):
     """Fill `members` with the set that write_layer wrote at bit `at`; returns the next bit, or -1
     if the bits are not such a set."""
     low = low_bits(len(members), universe)
+    mask = np.uint64((1 << low) - 1)
     end = 8 * data.shape[0]
+    start = address(data)
     previous = -1
     for i in range(members.shape[0]):
-        gap = 0
-        while at < end and not (data[at >> 3] >> (at & 7)) & 1:
-            gap += 1
-            at += 1
+        word = np.uint64(0)
+        zeros = 0
+        while at < end and not word:
+            word = _bits_at(data, start, at)
+            skipped = _trailing_zeros(word) if word else min(64 - (at & 7), end - at)
+            zeros += skipped
+            at += skipped
         at += 1
         if at + low > end:
             return -1
-        gap <<= low
-        for b in range(low):
-            gap |= np.int64((data[(at + b) >> 3] >> ((at + b) & 7)) & 1) << b
+        word = _bits_at(data, start, at)
+        previous += 1 + (zeros << low | np.int64(word & mask))
         at += low
-        previous += gap + 1
         if previous >= universe:
             return -1
         members[i] = previous

@@ -23,6 +23,7 @@ from glie.codec.readout.tables import table_bytes, table_of
 from glie.identity import EncoderId
 from glie.kernels.kmeans import kmeans
 from glie.kernels.nearest import Grouped, Rounded, grouped, nearest, nearest_centroids, rounded
+from glie.kernels.pair_scores import Unpackable, unpackable
 from glie.kernels.quantize import pack, row_bytes, unpack
 from glie.pages import Pages
 from glie.progress import OnProgress, Progress, ignore
@@ -119,6 +120,12 @@ class Codebook:
         """All codewords, in the layout of the search."""
         lengths, starts = self.lengths.astype(np.float32), self.starts.astype(np.int64)
         return grouped(self.directions, lengths, self.dim, starts)
+
+    @functools.cached_property
+    def unpackable(self) -> Unpackable:
+        """All codewords, in the layout of scoring."""
+        lengths = self.lengths.astype(np.float32)
+        return unpackable(self.directions, lengths, self.dim, self.shares)
 
     @functools.cached_property
     def _grouped_centroids(self) -> Grouped:

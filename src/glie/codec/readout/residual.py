@@ -19,20 +19,29 @@ from glie.codec.budget import config_for
 from glie.codec.codes import Blobs, Codes, stored_as
 from glie.codec.config import CodecConfig
 from glie.codec.readout import shared
-from glie.codec.readout.base import AnchorsOnly, Readout, length_normed, repeated
+from glie.codec.readout.base import AnchorsOnly, Readout, length_normed, longer_by, repeated
 from glie.codec.readout.codebook import Codebook
-from glie.codec.readout.pairs import most_residual_bytes, read_pairs, residual_blob
+from glie.codec.readout.pairs import (
+    check_sets,
+    most_residual_bytes,
+    packed_sets,
+    read_pairs,
+    residual_blob,
+)
 from glie.errors import InputError
 from glie.identity import EncoderId
+from glie.kernels.maxsim import maxsim
 from glie.kernels.needed import beside, most_needed, needed_pairs
+from glie.kernels.pair_scores import pair_scores
 from glie.kernels.residual import FIRST_LAYER, ONE_LAYER, layers, reconstruct
 from glie.kernels.small import is_small
-from glie.pages import Pages
+from glie.pages import Pages, Queries
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
 RESIDUAL_SHORTLIST = 200  # pages reconstructed a query: adding codewords is cheap
+PRODUCTS_PER_PAGE = 1_000_000  # the time to reconstruct a page in numpy, in products
 CODEBOOK = "codebook.safetensors"
 
 
@@ -101,6 +110,24 @@ class Residual:
             return repeated(codes)
         pages = reconstructed(codes, self.codebook, self.first_layer)
         return length_normed(pages, self.most, self.length_norm)
+
+    def scores(self, queries: Queries, codes: Codes) -> Floats:
+        """MaxSim (Q, P) of queries with the pages that `regenerate` would give."""
+        used = np.count_nonzero(codes.counts, axis=1)
+        sets = packed_sets(codes, self.first_layer)
+        lengths = used + sets.counts
+        products = int(lengths.sum()) * queries.vectors.size
+        if is_small(products + PRODUCTS_PER_PAGE * len(codes)):
+            pages = self.regenerate(codes)
+            bounds = pages.offsets[:-1], pages.offsets[1:]
+            return maxsim(queries.vectors, queries.offsets, pages.vectors, *bounds)
+        longer = longer_by(lengths, self.most, self.length_norm)
+        asked = queries.vectors, queries.offsets
+        found, taken = pair_scores(
+            *asked, sets, codes.vectors, used, self.codebook.unpackable, longer
+        )
+        check_sets(sets, taken)
+        return found
 
     def config_for(self, bytes_per_page: int, first_layer: int = ONE_LAYER) -> CodecConfig:
         """The settings for a budget."""
