@@ -25,9 +25,10 @@ from glie.codec.readout.residual import Residual
 from glie.codec.readout.transform import Transform
 from glie.errors import CodecError, InputError, VectorError
 from glie.identity import EncoderId, Identified, check_match
+from glie.kernels.maxsim import maxsim
 from glie.kernels.pq import CODE_BYTES
 from glie.kernels.quantize import BFLOAT16
-from glie.pages import Pages
+from glie.pages import Floats, Pages, Queries
 from glie.renamed import renamed, warn
 
 # In larger indexes shortlists grow with the square root of the pages, which keeps as much of what
@@ -358,6 +359,15 @@ class Codec:
         if len(codes):
             self._check_dim(codes.dim, "codes")
         return self.readout.regenerate(codes)
+
+    def maxsim(self, queries: Queries, codes: Codes) -> Floats:
+        """MaxSim (Q, P) of queries with the pages that `regenerate` gives. With codewords they are
+        scored as they are read: no vectors are written down."""
+        if isinstance(self.readout, Residual) and codes.residual is not None:
+            return self.readout.scores(queries, codes)
+        pages = self.regenerate(codes)
+        bounds = pages.offsets[:-1], pages.offsets[1:]
+        return maxsim(queries.vectors, queries.offsets, pages.vectors, *bounds)
 
     def _check_ready(self) -> None:
         if not self.readout.ready:

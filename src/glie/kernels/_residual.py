@@ -1,134 +1,16 @@
-"""Compiled loops of residual coding: find, choose, pack, unpack and reconstruct."""
+"""Compiled loops of sets of pairs: pack, unpack and reconstruct."""
+
+import sys
 
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
 
 from glie.kernels import residual
-from glie.kernels._compiled import _compile
+from glie.kernels._compiled import _compile, _inline, address
 
-LANES = 4  # rows scored together: each codeword is loaded once for four rows
-
-
-@_compile
-def top_centroids_range(x, centroids, half, first, last, top):
-    """top[i] = the centroids c of the largest x_i . c - |c|^2 / 2, best first, for rows
-    first..last."""
-    probes = top.shape[1]
-    scores = np.empty(probes, np.float32)
-    for i in range(first, last):
-        scores[:] = -np.inf
-        top[i] = 0
-        for c in range(centroids.shape[0]):
-            score = np.float32(0)
-            for d in range(centroids.shape[1]):
-                score += x[i, d] * centroids[c, d]
-            score -= half[c]
-            if score > scores[probes - 1]:
-                place = probes - 1
-                while place > 0 and score > scores[place - 1]:
-                    scores[place] = scores[place - 1]
-                    top[i, place] = top[i, place - 1]
-                    place -= 1
-                scores[place] = score
-                top[i, place] = c
-
-
-@_compile
-def best_codewords_range(x, rows, bounds, starts, codewords, half, first, last, score, codeword):
-    """For the lists first..last: score[j] and codeword[j], the best codeword of list c for row
-    rows[j], for every j in bounds[c]..bounds[c + 1]."""
-    dim = x.shape[1]
-    lanes = np.empty((LANES, dim), np.float32)
-    for c in range(first, last):
-        for at in range(bounds[c], bounds[c + 1], LANES):
-            for lane in range(LANES):
-                lanes[lane] = x[rows[min(at + lane, bounds[c + 1] - 1)]]
-            best = np.full(LANES, -np.inf, np.float32)
-            which = np.zeros(LANES, np.int64)
-            for w in range(starts[c], starts[c + 1]):
-                a = np.float32(0)
-                b = np.float32(0)
-                e = np.float32(0)
-                f = np.float32(0)
-                for d in range(dim):
-                    v = codewords[w, d]
-                    a += v * lanes[0, d]
-                    b += v * lanes[1, d]
-                    e += v * lanes[2, d]
-                    f += v * lanes[3, d]
-                if a - half[w] > best[0]:
-                    best[0] = a - half[w]
-                    which[0] = w
-                if b - half[w] > best[1]:
-                    best[1] = b - half[w]
-                    which[1] = w
-                if e - half[w] > best[2]:
-                    best[2] = e - half[w]
-                    which[2] = w
-                if f - half[w] > best[3]:
-                    best[3] = f - half[w]
-                    which[3] = w
-            for lane in range(min(LANES, bounds[c + 1] - at)):
-                score[at + lane] = best[lane]
-                codeword[at + lane] = which[lane]
-
-
-@_compile
-def _two_best(row, alive):
-    """The two largest values of a row among those alive, and their positions."""
-    one = np.float32(-np.inf)
-    two = np.float32(-np.inf)
-    where = 0
-    second = 0
-    for i in range(row.shape[0]):
-        if alive[i]:
-            if row[i] > one:
-                two = one
-                second = where
-                one = row[i]
-                where = i
-            elif row[i] > two:
-                two = row[i]
-                second = i
-    return one, two, where, second
-
-
-@_compile
-def removal_order(similarity, permanent):
-    """The columns after the first `permanent`, the least needed first.
-
-    similarity[i, j] is the inner product of row i of a page with member j of its set. We repeatedly
-    drop the member whose removal hurts the page least: the sum, over the rows it is best for, of
-    the squared difference to their second best.
-    """
-    rows, members = similarity.shape
-    alive = np.ones(members, np.bool_)
-    first = np.empty(rows, np.int64)
-    second = np.empty(rows, np.int64)
-    fall = np.empty(rows, np.float64)
-    cost = np.zeros(members, np.float64)
-    for i in range(rows):
-        one, two, first[i], second[i] = _two_best(similarity[i], alive)
-        fall[i] = (one - two) ** 2
-        cost[first[i]] += fall[i]
-    order = np.empty(members - permanent, np.int64)
-    for step in range(members - permanent):
-        leaving = -1
-        for j in range(permanent, members):
-            if alive[j] and (leaving < 0 or cost[j] < cost[leaving]):
-                leaving = j
-        alive[leaving] = False
-        order[step] = leaving
-        if step == members - permanent - 1 and permanent == 0:
-            break
-        for i in range(rows):
-            if first[i] == leaving or second[i] == leaving:
-                if first[i] != leaving:
-                    cost[first[i]] -= fall[i]
-                one, two, first[i], second[i] = _two_best(similarity[i], alive)
-                fall[i] = (one - two) ** 2
-                cost[first[i]] += fall[i]
-    return order
-
+LITTLE = sys.byteorder == "little"
 
 low_bits = _compile(residual.low_bits)
 
@@ -156,26 +38,63 @@ def write_layer(members, universe, out, at):
     return at
 
 
+@intrinsic
+def _load_word(_context, _address):
+    """The eight bytes at an address as a number."""
+
+    def generate(_context, builder, _signature, arguments):
+        word = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
+        return builder.load(word, align=1)
+
+    return types.uint64(types.intp), generate
+
+
+@intrinsic
+def _trailing_zeros(_context, _word):
+    """The zeros below the lowest bit of a number that is not 0."""
+
+    def generate(_context, builder, _signature, arguments):
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.uint64), generate
+
+
+@_inline
+def _bits_at(data, start, at):
+    """The bits from bit `at` on, the next one lowest, at least 57; zeros behind the end. `start` is
+    the address of the data."""
+    byte = at >> 3
+    if LITTLE and byte + 8 <= data.shape[0]:
+        return _load_word(start + byte) >> np.uint64(at & 7)
+    word = np.uint64(0)
+    for b in range(min(8, data.shape[0] - byte)):
+        word |= np.uint64(data[byte + b]) << np.uint64(8 * b)
+    return word >> np.uint64(at & 7)
+
+
 @_compile
 def _read_layer(data, at, universe, members):
     """Fill `members` with the set that write_layer wrote at bit `at`; returns the next bit, or -1
     if the bits are not such a set."""
     low = low_bits(len(members), universe)
+    mask = np.uint64((1 << low) - 1)
     end = 8 * data.shape[0]
+    start = address(data)
     previous = -1
     for i in range(members.shape[0]):
-        gap = 0
-        while at < end and not (data[at >> 3] >> (at & 7)) & 1:
-            gap += 1
-            at += 1
+        word = np.uint64(0)
+        zeros = 0
+        while at < end and not word:
+            word = _bits_at(data, start, at)
+            skipped = _trailing_zeros(word) if word else min(64 - (at & 7), end - at)
+            zeros += skipped
+            at += skipped
         at += 1
         if at + low > end:
             return -1
-        gap <<= low
-        for b in range(low):
-            gap |= np.int64((data[(at + b) >> 3] >> ((at + b) & 7)) & 1) << b
+        word = _bits_at(data, start, at)
+        previous += 1 + (zeros << low | np.int64(word & mask))
         at += low
-        previous += gap + 1
         if previous >= universe:
             return -1
         members[i] = previous

@@ -95,6 +95,11 @@ def _add_float(builder, four_bytes, column, total):
 def _add_small(builder, four_bytes, column, total):
     """total + the sum of four products in each lane, of levels in 0..255 and signed bytes."""
     levels = builder.bitcast(_everywhere(builder, four_bytes), SMALL)
+    return add_fours(builder, levels, column, total)
+
+
+def add_fours(builder, levels, column, total):
+    """The same with other levels in each lane."""
     if ADDS_FOURS:
         name = f"llvm.x86.avx512.vpdpbusd.{32 * LANES}"
         # the types of LLVM before 22, which later versions still take

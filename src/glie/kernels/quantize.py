@@ -112,6 +112,11 @@ def unrotate(rotated: Floats) -> Floats:
     return _hadamard(together.swapaxes(-1, -2).reshape(rotated.shape), block) * signs
 
 
+def rotation(dim: int) -> tuple[Floats, int]:
+    """The signs (D,) and the size of a block of `rotate`."""
+    return _signs(dim), _block(dim)
+
+
 def scan_order(vectors: Floats, dtype: str) -> Floats:
     """Query vectors (n, D) prepared for a scan of packed rows: rotated, which changes no inner
     product, in the order in which the scan unpacks a row: first the lowest bits of every byte, then

@@ -1,6 +1,6 @@
-"""Residual coding: find the nearest codewords, choose the most needed, pack and unpack the set.
+"""Sets of pairs: pack and unpack them, and reconstruct the vectors that they stand for.
 
-A row's result depends on that row (or its page) alone, bit for bit, in any batch.
+A page's result depends on that page alone, bit for bit, in any batch.
 """
 
 from __future__ import annotations
@@ -17,68 +17,11 @@ Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
-PROBES = 4  # lists searched for a row's codeword: 8 lower the error by 1%, 2 raise it by 3%
 FIRST_LAYER = 32
 ONE_LAYER = 1 << 15  # a first layer that holds any set
 PRODUCTS_PER_MEMBER = 3000  # the time to unpack one member in Python, in products of numpy
 PRODUCTS_PER_NUMBER = 20  # ... and that to reconstruct one number
 PAIRS_PER_BLOCK = 512  # in numpy: 256 KB at D = 128
-
-
-def nearest_codewords(x: Floats, centroids: Floats, starts: Ints, codewords: Floats) -> Ints:
-    """The nearest codeword of each row, out of the PROBES lists whose centroids are nearest to it.
-    List c holds codewords starts[c]..starts[c + 1]."""
-    from glie.kernels import _residual
-    from glie.kernels.parallel import over_ranges
-
-    x = np.ascontiguousarray(x, dtype=np.float32)
-    top = np.empty((len(x), min(PROBES, len(centroids))), np.int64)
-    half_centroids = (centroids**2).sum(axis=1) / 2
-
-    def find_centroids(first: int, last: int) -> None:
-        _residual.top_centroids_range(x, centroids, half_centroids, first, last, top)
-
-    over_ranges(find_centroids, len(x), chunk=256)
-    # grouped by list: its codewords stay in the cache while all its rows are scored
-    wanted = top.ravel()
-    order = np.argsort(wanted, kind="stable")
-    bounds = np.searchsorted(wanted[order], np.arange(len(centroids) + 1))
-    score, codeword = np.empty(len(order), np.float32), np.empty(len(order), np.int64)
-    half_codewords = (codewords**2).sum(axis=1) / 2
-
-    def find_codewords(first: int, last: int) -> None:
-        _residual.best_codewords_range(
-            x,
-            order // top.shape[1],
-            bounds,
-            starts,
-            codewords,
-            half_codewords,
-            first,
-            last,
-            score,
-            codeword,
-        )
-
-    over_ranges(find_codewords, len(centroids), chunk=4)
-    scores, found = np.empty_like(score), np.empty_like(codeword)
-    scores[order], found[order] = score, codeword
-    best = scores.reshape(top.shape).argmax(axis=1)
-    return np.asarray(found.reshape(top.shape)[np.arange(len(x)), best])
-
-
-def nearest_codewords_reference(
-    x: Floats, centroids: Floats, starts: Ints, codewords: Floats
-) -> Ints:
-    """The same in plain numpy."""
-
-    def affinity(to: Floats) -> Floats:
-        return np.asarray(x @ to.T - (to**2).sum(axis=1) / 2)
-
-    list_of = np.repeat(np.arange(len(centroids)), np.diff(starts))
-    top = np.argsort(-affinity(centroids), axis=1, kind="stable")[:, :PROBES]
-    allowed = (list_of[None, None] == top[..., None]).any(axis=1)
-    return np.asarray(np.where(allowed, affinity(codewords), -np.inf).argmax(axis=1))
 
 
 def layers(count: int, first_layer: int = FIRST_LAYER) -> Iterator[tuple[int, int]]:
@@ -232,10 +175,3 @@ def reconstruct_in_numpy(
         made += codeword_share * codewords[codeword[some]]
         lengths = np.sqrt((made * made).sum(axis=1, keepdims=True))
         out[rows[some]] = made / np.maximum(lengths, np.float32(1e-6))
-
-
-def most_needed(similarity: Floats, permanent: int) -> Ints:
-    """The columns after the first `permanent`, the most needed first (see removal_order)."""
-    from glie.kernels import _residual
-
-    return np.asarray(_residual.removal_order(similarity, permanent)[::-1])

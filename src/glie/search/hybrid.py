@@ -100,9 +100,8 @@ def _late(source: Source, query: Queries, positions: Ints, shortlist: int) -> tu
         rows = codes.vectors.reshape(-1, codes.dim)
         starts, ends = used_rows(codes.counts, np.arange(len(codes)))
         return maxsim(query.vectors, query.offsets, rows, starts, ends)[0], 0
-    pages, cached = source.cache.pages(codes)
-    bounds = pages.offsets[:-1], pages.offsets[1:]
-    return maxsim(query.vectors, query.offsets, pages.vectors, *bounds)[0], len(codes) - cached
+    found, cached = source.cache.scores(query, codes)
+    return found[0], len(codes) - cached
 
 
 def _parts(late: Floats, query: Queries, words: WordScores, positions: Ints) -> Parts:

@@ -11,7 +11,8 @@ import numpy as np
 
 from glie.codec.codec import Codec
 from glie.codec.codes import Codes
-from glie.pages import Floats, Pages
+from glie.kernels.maxsim import maxsim
+from glie.pages import Floats, Pages, Queries
 
 MOST_BYTES = 64 << 20  # 127 pages of 1,031 x 128
 
@@ -23,12 +24,26 @@ class Reconstructed(NamedTuple):
     cached: int
 
 
+class Scored(NamedTuple):
+    """Scores (Q, P) of pages, and how many of them were cached."""
+
+    scores: Floats
+    cached: int
+
+
 class PageCache:
     """Reconstructs pages with `regenerate` and keeps the last used, by id, up to `most_bytes` of
     vectors; 0 keeps none. Threads may share it."""
 
-    def __init__(self, regenerate: Callable[[Codes], Pages], most_bytes: int = MOST_BYTES) -> None:
+    def __init__(
+        self,
+        regenerate: Callable[[Codes], Pages],
+        most_bytes: int = MOST_BYTES,
+        score: Callable[[Queries, Codes], Floats] | None = None,
+    ) -> None:
+        """`score` gives the scores (Q, P) of pages that are not kept: see `scores`."""
         self._regenerate = regenerate
+        self._score = score
         self._most_bytes = most_bytes
         self._kept: OrderedDict[str, Floats] = OrderedDict()  # the last used at the end
         self._bytes = 0
@@ -39,8 +54,23 @@ class PageCache:
         """A cache for pages of this codec; None if its pages are only what is stored of them."""
         if not codec.regenerates:
             return None
+        if codec.worth_caching:
+            return cls(codec.regenerate)
         # looking codewords up costs no more than a look into the cache
-        return cls(codec.regenerate, MOST_BYTES if codec.worth_caching else 0)
+        return cls(codec.regenerate, 0, codec.maxsim)
+
+    @property
+    def scores_codes(self) -> bool:
+        """Whether pages are scored as they are read: nothing is gained by sharing them."""
+        return self._score is not None
+
+    def scores(self, queries: Queries, codes: Codes) -> Scored:
+        """The scores of the pages of these codes: MaxSim over their vectors."""
+        if self._score is not None:
+            return Scored(self._score(queries, codes), 0)
+        pages, cached = self.pages(codes)
+        bounds = pages.offsets[:-1], pages.offsets[1:]
+        return Scored(maxsim(queries.vectors, queries.offsets, pages.vectors, *bounds), cached)
 
     def pages(self, codes: Codes) -> Reconstructed:
         """The pages of these codes, in their order."""

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from glie.codec.codes import Codes
 from glie.kernels.maxsim import maxsim
-from glie.pages import Pages, Queries
+from glie.pages import Queries
 from glie.search.page_cache import PageCache
 from glie.search.results import Ranking
 
@@ -46,9 +46,7 @@ def rerank(
         steps = codes.counts.sum(axis=1, dtype=np.int64).cumsum() // VECTORS_PER_STEP
         for step in np.flatnonzero(np.bincount(steps)):
             mine = np.flatnonzero(steps == step)
-            pages, known = cache.pages(codes.take(mine))
-            cached += known
-            _score(queries, listed, some[mine], pages, scores)
+            cached += _score(queries, listed, some[mine], codes.take(mine), cache, scores)
     ranked = []
     for q, positions in enumerate(found.positions):
         order = np.arange(len(positions))
@@ -66,19 +64,31 @@ def rerank(
 
 
 def _score(
-    queries: Queries, listed: list[Ints], positions: Ints, pages: Pages, scores: list[Floats]
-) -> None:
-    """Write the scores of these pages into `scores`, wherever they are listed. `positions` ascend,
-    and no listed page lies between them that is not among them."""
-    for q, mine in enumerate(listed):
-        asked = np.flatnonzero((mine >= positions[0]) & (mine <= positions[-1]))
-        if len(asked):
-            rows = np.searchsorted(positions, mine[asked])
+    queries: Queries,
+    listed: list[Ints],
+    positions: Ints,
+    codes: Codes,
+    cache: PageCache,
+    scores: list[Floats],
+) -> int:
+    """Write the scores of these pages into `scores`, wherever they are listed; returns how many
+    pages were cached. `positions` ascend, and no listed page lies between them that is not among
+    them."""
+    asked = [np.flatnonzero((mine >= positions[0]) & (mine <= positions[-1])) for mine in listed]
+    if cache.scores_codes:
+        for q, (mine, places) in enumerate(zip(listed, asked, strict=True)):
+            if len(places):
+                order = np.argsort(mine[places])
+                rows = np.searchsorted(positions, mine[places][order])
+                some = codes if len(rows) == len(codes) else codes.take(rows)
+                scores[q][places[order]] = cache.scores(queries.slice(q, q + 1), some).scores[0]
+        return 0
+    pages, cached = cache.pages(codes)
+    for q, (mine, places) in enumerate(zip(listed, asked, strict=True)):
+        if len(places):
+            rows = np.searchsorted(positions, mine[places])
             tokens = queries.slice(q, q + 1)
-            scores[q][asked] = maxsim(
-                tokens.vectors,
-                tokens.offsets,
-                pages.vectors,
-                pages.offsets[rows],
-                pages.offsets[rows + 1],
-            )[0]
+            bounds = pages.offsets[rows], pages.offsets[rows + 1]
+            found = maxsim(tokens.vectors, tokens.offsets, pages.vectors, *bounds)
+            scores[q][places] = found[0]
+    return cached

@@ -15,6 +15,7 @@ from glie.codec.readout.codebook import Codebook, fit_codebook, residuals
 from glie.codec.readout.pairs import most_residual_bytes
 from glie.codec.readout.residual import CODEBOOK, Residual, reconstructed, residual_codes
 from glie.identity import EncoderId
+from glie.kernels.maxsim import maxsim
 from glie.kernels.residual import FIRST_LAYER, ONE_LAYER
 from tests.conftest import make_arrays
 
@@ -120,6 +121,8 @@ def test_damaged_residual_is_refused(codec: glie.Codec, damage: str) -> None:
     broken = dataclasses.replace(codes, residual=Blobs.of(blobs))
     with pytest.raises(glie.CorruptIndexError, match="residual"):
         codec.regenerate(broken)
+    with pytest.raises(glie.CorruptIndexError, match="residual"):
+        codec.maxsim(glie.Queries([np.eye(codes.dim, dtype=np.float32)[:2]]), broken)
 
 
 def test_an_index_finds_what_memory_finds(codec: glie.Codec, tmp_path: Path) -> None:
@@ -177,3 +180,13 @@ def test_rebuilding_nothing_gives_nothing(codec: glie.Codec, book: Codebook) -> 
     codes = codec.compress(pages_of(3))
     none: Codes = codes.take(np.empty(0, np.int64))
     assert len(reconstructed(none, book, FIRST_LAYER)) == 0
+
+
+def test_scores_are_those_of_the_regenerated_pages(codec: glie.Codec) -> None:
+    pages = pages_of(9)
+    codes = codec.compress(pages)
+    queries = glie.Queries([pages[0][:3], pages[4][2:8]])
+    made = codec.regenerate(codes)
+    bounds = made.offsets[:-1], made.offsets[1:]
+    expected = maxsim(queries.vectors, queries.offsets, made.vectors, *bounds)
+    np.testing.assert_allclose(codec.maxsim(queries, codes), expected, atol=1e-5)

@@ -12,13 +12,14 @@ from collections.abc import Mapping
 from typing import Any, Protocol, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from glie.codec.budget import reduced
 from glie.codec.codes import Codes, stored_as
 from glie.codec.config import CodecConfig
 from glie.errors import InputError
 from glie.identity import EncoderId
-from glie.pages import Pages
+from glie.pages import Floats, Pages
 
 SHORTLIST = 20  # pages regenerated a query: more cost time and bring little
 
@@ -195,6 +196,12 @@ def length_normed(pages: Pages, most: int, length_norm: int) -> Pages:
     `CodecConfig.length_norm`."""
     if not length_norm:
         return pages
-    longer = (most / np.maximum(pages.lengths, 1)) ** (length_norm / 1000)
-    vectors = pages.vectors * np.repeat(longer, pages.lengths).astype(np.float32)[:, None]
+    longer = longer_by(pages.lengths, most, length_norm)
+    vectors = pages.vectors * np.repeat(longer, pages.lengths)[:, None]
     return Pages.packed(vectors, pages.offsets, pages.ids)
+
+
+def longer_by(lengths: npt.NDArray[np.int64], most: int, length_norm: int) -> Floats:
+    """How many times as long the vectors of pages of these lengths are."""
+    longer = (most / np.maximum(lengths, 1)) ** (length_norm / 1000)
+    return np.asarray(longer, np.float32)

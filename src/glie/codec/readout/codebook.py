@@ -22,8 +22,9 @@ from glie.codec.codes import Codes
 from glie.codec.readout.tables import table_bytes, table_of
 from glie.identity import EncoderId
 from glie.kernels.kmeans import kmeans
+from glie.kernels.nearest import Grouped, Rounded, grouped, nearest, nearest_centroids, rounded
+from glie.kernels.pair_scores import Unpackable, unpackable
 from glie.kernels.quantize import pack, row_bytes, unpack
-from glie.kernels.residual import nearest_codewords
 from glie.pages import Pages
 from glie.progress import OnProgress, Progress, ignore
 from glie.storage import digest
@@ -108,9 +109,29 @@ class Codebook:
 
     def nearest(self, residuals: Floats) -> Ints:
         """The codeword of each residual."""
-        return nearest_codewords(
-            residuals, self.centroids, self.starts.astype(np.int64), self.codewords
-        )
+        return self.nearest_to(rounded(residuals))
+
+    def nearest_to(self, residuals: Rounded) -> Ints:
+        """The same for residuals that are rounded already."""
+        return nearest(residuals, self._grouped_centroids, self.grouped)
+
+    @functools.cached_property
+    def grouped(self) -> Grouped:
+        """All codewords, in the layout of the search."""
+        lengths, starts = self.lengths.astype(np.float32), self.starts.astype(np.int64)
+        return grouped(self.directions, lengths, self.dim, starts)
+
+    @functools.cached_property
+    def unpackable(self) -> Unpackable:
+        """All codewords, in the layout of scoring."""
+        lengths = self.lengths.astype(np.float32)
+        return unpackable(self.directions, lengths, self.dim, self.shares)
+
+    @functools.cached_property
+    def _grouped_centroids(self) -> Grouped:
+        lengths: Floats = np.linalg.norm(self.centroids, axis=1)
+        one_list = np.array([0, len(lengths)])
+        return grouped(pack(self.centroids, CODEWORD_TYPE), lengths, self.dim, one_list)
 
     @functools.cached_property
     def digest(self) -> str:
@@ -199,7 +220,7 @@ def fit_codebook(
     sample = rest[shuffled[:COARSE_SAMPLE]]
     coarse = kmeans(sample, np.array([0, len(sample)]), max(1, math.isqrt(size)), **how)
     centroids = coarse.centroids[0][coarse.counts[0] > 0]
-    home = nearest_codewords(rest, centroids, np.arange(len(centroids) + 1), centroids)
+    home = nearest_centroids(rest, centroids)
     order = np.argsort(home, kind="stable")
     bounds = np.searchsorted(home[order], np.arange(len(centroids) + 1))
     codewords, starts = [], [0]

@@ -6,6 +6,8 @@ byte below 128, else two) and then the packed set (`kernels.residual.pack_set`).
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
@@ -21,22 +23,44 @@ def residual_blob(pairs: Ints, universe: int, first_layer: int) -> bytes:
     return count_bytes(len(pairs)) + pack_set(pairs, universe, first_layer).tobytes()
 
 
+class PackedSets(NamedTuple):
+    """The packed sets of all pages."""
+
+    data: npt.NDArray[np.uint8]
+    starts: Ints  # (P,): where the set of each page starts, behind its count
+    ends: Ints
+    counts: Ints
+    first_layer: int
+
+
+def packed_sets(codes: Codes, first_layer: int) -> PackedSets:
+    """The residuals of all pages."""
+    blobs = codes.residual
+    assert blobs is not None
+    counts, heads = counts_of_blobs(blobs)
+    starts = blobs.offsets[:-1] + heads
+    return PackedSets(blobs.data, starts, blobs.offsets[1:], counts, first_layer)
+
+
 def read_pairs(codes: Codes, codewords: int, first_layer: int) -> tuple[Ints, Ints]:
     """The pairs of all pages end to end, and the bounds of each page (P + 1,).
 
     Raises CorruptIndexError where the bytes are not those of `residual_blob`.
     """
-    blobs = codes.residual
-    assert blobs is not None
-    counts, heads = counts_of_blobs(blobs)
-    used = np.count_nonzero(codes.counts, axis=1)
-    places = blobs.offsets[:-1] + heads, blobs.offsets[1:]
-    pairs, bounds, taken = unpack_sets(blobs.data, *places, counts, used * codewords, first_layer)
-    if (taken < 0).any() or (heads + taken != blobs.lengths).any():
+    sets = packed_sets(codes, first_layer)
+    universes = np.count_nonzero(codes.counts, axis=1) * codewords
+    places = sets.data, sets.starts, sets.ends, sets.counts
+    pairs, bounds, taken = unpack_sets(*places, universes, first_layer)
+    check_sets(sets, taken)
+    return pairs, bounds
+
+
+def check_sets(sets: PackedSets, taken: Ints) -> None:
+    """Raise CorruptIndexError unless each set took all its bytes, and is one (-1: it is not)."""
+    if (taken != sets.ends - sets.starts).any():
         raise CorruptIndexError(
             "the residual of a page is not a set of codewords; verify the index"
         )
-    return pairs, bounds
 
 
 def most_residual_bytes(k: int, codewords: int, pairs: int, first_layer: int = ONE_LAYER) -> int:

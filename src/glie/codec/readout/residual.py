@@ -19,19 +19,29 @@ from glie.codec.budget import config_for
 from glie.codec.codes import Blobs, Codes, stored_as
 from glie.codec.config import CodecConfig
 from glie.codec.readout import shared
-from glie.codec.readout.base import AnchorsOnly, Readout, length_normed, repeated
-from glie.codec.readout.codebook import Codebook, residuals
-from glie.codec.readout.pairs import most_residual_bytes, read_pairs, residual_blob
+from glie.codec.readout.base import AnchorsOnly, Readout, length_normed, longer_by, repeated
+from glie.codec.readout.codebook import Codebook
+from glie.codec.readout.pairs import (
+    check_sets,
+    most_residual_bytes,
+    packed_sets,
+    read_pairs,
+    residual_blob,
+)
 from glie.errors import InputError
 from glie.identity import EncoderId
-from glie.kernels.residual import FIRST_LAYER, ONE_LAYER, layers, most_needed, reconstruct
+from glie.kernels.maxsim import maxsim
+from glie.kernels.needed import beside, most_needed, needed_pairs
+from glie.kernels.pair_scores import pair_scores
+from glie.kernels.residual import FIRST_LAYER, ONE_LAYER, layers, reconstruct
 from glie.kernels.small import is_small
-from glie.pages import Pages
+from glie.pages import Pages, Queries
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
 RESIDUAL_SHORTLIST = 200  # pages reconstructed a query: adding codewords is cheap
+PRODUCTS_PER_PAGE = 1_000_000  # the time to reconstruct a page in numpy, in products
 CODEBOOK = "codebook.safetensors"
 
 
@@ -100,6 +110,24 @@ class Residual:
             return repeated(codes)
         pages = reconstructed(codes, self.codebook, self.first_layer)
         return length_normed(pages, self.most, self.length_norm)
+
+    def scores(self, queries: Queries, codes: Codes) -> Floats:
+        """MaxSim (Q, P) of queries with the pages that `regenerate` would give."""
+        used = np.count_nonzero(codes.counts, axis=1)
+        sets = packed_sets(codes, self.first_layer)
+        lengths = used + sets.counts
+        products = int(lengths.sum()) * queries.vectors.size
+        if is_small(products + PRODUCTS_PER_PAGE * len(codes)):
+            pages = self.regenerate(codes)
+            bounds = pages.offsets[:-1], pages.offsets[1:]
+            return maxsim(queries.vectors, queries.offsets, pages.vectors, *bounds)
+        longer = longer_by(lengths, self.most, self.length_norm)
+        asked = queries.vectors, queries.offsets
+        found, taken = pair_scores(
+            *asked, sets, codes.vectors, used, self.codebook.unpackable, longer
+        )
+        check_sets(sets, taken)
+        return found
 
     def config_for(self, bytes_per_page: int, first_layer: int = ONE_LAYER) -> CodecConfig:
         """The settings for a budget."""
@@ -183,28 +211,29 @@ def residual_codes(
 ) -> Blobs:
     """The residual of every page: at most `pairs` pairs. `weights` says how much each vector of the
     pages counts; by default all count alike."""
-    weights = np.ones(len(pages.vectors), np.float32) if weights is None else weights
-    rest, slots = residuals(pages, codes, book.anchor_share)
-    found = slots * len(book) + book.nearest(rest)
-    blobs = []
-    for page, rows in enumerate(pages):
-        mine = slice(pages.offsets[page], pages.offsets[page + 1])
-        anchors = codes.vectors[page, : np.count_nonzero(codes.counts[page])]
-        kept = _most_needed(rows, weights[mine], found[mine], anchors, book)[:pairs]
-        blobs.append(residual_blob(kept, len(anchors) * len(book), first_layer))
-    return Blobs.of(blobs)
-
-
-def _most_needed(
-    rows: Floats, weights: Floats, found: Ints, anchors: Floats, book: Codebook
-) -> Ints:
-    """The distinct pairs that were found for a page's rows, the most needed first."""
-    distinct = np.unique(found)
-    used = np.array([len(anchors)])
-    bounds = np.array([0, len(distinct)])
-    members, _ = reconstruct(anchors[None], used, book.codewords, book.shares, distinct, bounds)
-    weighed: Floats = np.multiply(rows, weights[:, None])
-    return np.asarray(distinct[most_needed(weighed @ members.T, len(anchors)) - len(anchors)])
+    if weights is None:
+        weights = np.ones(len(pages.vectors), np.float32)
+    used = np.count_nonzero(codes.counts, axis=1)
+    rows = beside(pages.vectors, pages.offsets, codes.vectors, used, book.anchor_share)
+    found = rows.slots * len(book) + book.nearest_to(rows.rest)
+    kept, counts = needed_pairs(
+        rows,
+        pages.offsets,
+        codes.vectors,
+        used,
+        found,
+        weights,
+        book.grouped,
+        book.shares,
+        pairs,
+        first_layer,
+    )
+    return Blobs.of(
+        [
+            residual_blob(mine[:count], anchors * len(book), first_layer)
+            for mine, count, anchors in zip(kept, counts.tolist(), used.tolist(), strict=True)
+        ]
+    )
 
 
 def reconstructed(codes: Codes, book: Codebook, first_layer: int) -> Pages:
@@ -244,5 +273,6 @@ def _kept(rows: Floats, used: int, codewords: int, first_layer: int) -> Ints:
     if count <= codewords:
         return np.arange(count)
     whole, last = next(layer for layer in layers(count, first_layer) if layer[1] > codewords)
-    order = most_needed(rows @ rows[: used + last].T, used + whole) - used
-    return np.concatenate([np.arange(whole), np.sort(order[: codewords - whole])])
+    room = codewords - whole
+    order = most_needed(rows @ rows[: used + last].T, used + whole, room) - used
+    return np.concatenate([np.arange(whole), np.sort(order[:room])])
