@@ -39,7 +39,7 @@ def test_a_budget_in_bytes(run: Run, documents: Path) -> None:
     codec = glie.Index.open("x.glie").codec
     assert codec.same_as(glie.Codec(bytes_per_page=260))
     shown = run("info", "x.glie").out
-    assert "k = 3, D = 128, int2, and at most 71 codewords a page" in shown
+    assert "k = 3, D = 128, int2, and at most 78 codewords a page" in shown
     done = run("search", "x.glie", "vacation days", "--json").json
     assert done["hits"][0]["id"] == "b.pdf#1"
     assert done["cost"]["pages_regenerated"] == 3
@@ -66,7 +66,7 @@ def test_few_pages_go_above_a_budget_and_it_is_said_why(run: Run, documents: Pat
 
 def test_words_count_in_a_budget(run: Run, documents: Path) -> None:
     run("index", "reports", "--to", "x.glie", "--bytes-per-page", 260)
-    assert "k = 2, D = 128, int2, and at most 86 codewords a page" in run("info", "x.glie").out
+    assert "k = 2, D = 128, int2, and at most 96 codewords a page" in run("info", "x.glie").out
     many = " ".join(f"word{number}" for number in range(400))
     Path("reports/many.txt").write_text(many)
     done = run("index", "reports", "--to", "y.glie", "--bytes-per-page", 260)

@@ -30,7 +30,7 @@ def test_add_delete_compact_info(run: Run, documents: Path) -> None:
     assert run("compact", "x.glie").code == 0
     after = run("info", "x.glie", "--json").json
     assert (after["pages"], after["deleted"], after["k"], after["dim"]) == (2, 0, 6, 128)
-    assert (after["dtype"], after["words"]) == ("int2", 147)
+    assert (after["dtype"], after["words"]) == ("int2", 168)
     assert after["code_bytes_per_page"] < 520
     assert after["encoder"] == "english"
     shown = run("info", "x.glie", "--documents").out
@@ -43,7 +43,7 @@ def test_shrink(run: Run, documents: Path) -> None:
     asked = ("shrink", "x.glie", "--bytes-per-page", 260, "--to")
     done = run(*asked, "y.glie")
     assert (done.code, done.err) == (0, "")
-    assert "now: k = 2, D = 128, int2, and at most 72 codewords a page" in done.out
+    assert "now: k = 2, D = 128, int2, and at most 81 codewords a page" in done.out
     found = run(*asked, "z.glie", "--json").json
     assert (found["index"], found["pages"]) == ("z.glie", 3)
     assert found["bytes"] < found["bytes_before"]

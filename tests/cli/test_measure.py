@@ -31,7 +31,7 @@ def test_plan(run: Run, documents: Path) -> None:
     heading, small, _, whole, notes = done.out.strip().split("\n")
     assert heading.split()[:4] == ["budget", "bytes", "a", "page"]
     assert small.split()[0] == "150"
-    assert small.split()[2:6] == ["1", "x", "int2", "53"]
+    assert small.split()[2:6] == ["1", "x", "int2", "57"]
     assert whole.split()[0] == "uncompressed"
     assert notes.startswith("measured on 3 pages")
     heading, *_, whole, notes = run("plan", "reports").out.strip().split("\n")
