@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,10 +16,13 @@ from hypothesis import strategies as st
 
 import glie
 from glie.codec.readout.codebook import Codebook
+from glie.codec.readout.pairs import read_pairs
+from glie.codec.readout.residual import Residual
 from glie.kernels import maxsim as maxsim_module
 from glie.kernels import small
 from glie.kernels.kmeans import kmeans
 from glie.kernels.maxsim import maxsim, maxsim_in_numpy
+from glie.kernels.needed import most_needed
 from glie.kernels.quantize import DTYPES, Packed
 from glie.kernels.residual import (
     pack_set,
@@ -34,6 +40,13 @@ def in_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a process without the compiled loops."""
     monkeypatch.setattr(small, "_LOOPS", "no such module")
     monkeypatch.setattr(small, "_done", 0)
+
+
+def with_loops(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """What it returns where nothing is small."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(small, "MOST_PRODUCTS", -1)
+        return function(*arguments, **options)
 
 
 @given(ragged, st.lists(st.integers(0, 11), max_size=9), st.integers(1, 40), dtypes)
@@ -205,10 +218,46 @@ def test_kmeans(k: int) -> None:
     arrays = [*make_arrays(6, dim=32, low=1, high=60), np.repeat(unit(np.eye(32)[:2]), 3, axis=0)]
     rows, places = np.concatenate(arrays), offsets([len(page) for page in arrays])
     how = {"restarts": 2, "iterations": 10, "seed": 0}
-    plain = kmeans(rows, places, k, **how)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(small, "MOST_PRODUCTS", 0)
-        fast = kmeans(rows, places, k, **how)
+    plain, fast = kmeans(rows, places, k, **how), with_loops(kmeans, rows, places, k, **how)
     np.testing.assert_array_equal(plain.centroids, fast.centroids)
     np.testing.assert_array_equal(plain.counts, fast.counts)
     np.testing.assert_allclose(plain.objective, fast.objective, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.usefixtures("in_numpy")
+@given(st.integers(1, 20), st.integers(1, 40), st.integers(0, 3), st.integers(0, 20), st.booleans())
+def test_most_needed(rows: int, members: int, permanent: int, left: int, whole: bool) -> None:
+    """Also where similarities are equal."""
+    rng = np.random.default_rng(members)
+    drawn = rng.integers(0, 4, (rows, members)) if whole else rng.normal(size=(rows, members))
+    permanent = min(permanent, members)
+    case = drawn.astype(np.float32), permanent, min(left, members - permanent)
+    np.testing.assert_array_equal(most_needed(*case), with_loops(most_needed, *case))
+
+
+@pytest.mark.usefixtures("in_numpy")
+@pytest.mark.parametrize("first_layer", [32, 1 << 15])
+def test_sets_are_packed(first_layer: int) -> None:
+    for count in (0, 1, 31, 200):
+        pairs = np.random.default_rng(count).permutation(500_000)[:count]
+        case = pairs, 500_000, first_layer
+        assert pack_set(*case).tobytes() == with_loops(pack_set, *case).tobytes()
+
+
+@pytest.mark.usefixtures("in_numpy")
+@pytest.mark.parametrize("first_layer", [32, 1 << 15])
+def test_pages_of_codewords_have_the_same_codes(first_layer: int) -> None:
+    """With the shipped codebook, in one set or in layers."""
+    book = Codebook.shipped()
+    arrays = make_arrays(3, dim=book.dim, low=1, high=150)
+    config = dataclasses.replace(Residual(book).config_for(260), first_layer=first_layer)
+    codec = glie.Codec.from_config(config, Residual(book))
+    plain = codec.compress(glie.Pages(arrays))
+    fast = with_loops(codec.compress, glie.Pages(arrays))
+    np.testing.assert_array_equal(plain.vectors, fast.vectors)
+    assert plain.residual is not None
+    assert fast.residual is not None
+    mine, theirs = (
+        set(read_pairs(codes, len(book), first_layer)[0].tolist()) for codes in (plain, fast)
+    )
+    assert len(mine & theirs) > 0.97 * len(mine)  # nearly equal ones may go either way

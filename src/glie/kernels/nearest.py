@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from glie.kernels.quantize import odd_integers, rotate, rotation
+from glie.kernels.small import in_numpy
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -80,6 +81,8 @@ def grouped(packed: Bytes, lengths: Floats, dim: int, starts: Ints) -> Grouped:
 
 def rounded(x: Floats) -> Rounded:
     """Rows (n, D), rotated and rounded."""
+    if in_numpy(x.size):
+        return round_rotated(rotate(np.asarray(x, np.float32)))
     from glie.kernels import _nearest
     from glie.kernels.parallel import over_ranges
 
@@ -104,13 +107,12 @@ def _width(dim: int) -> int:
     return -(-dim // PADDING) * PADDING
 
 
-def rounded_reference(x: Floats) -> Rounded:
-    """The same in plain numpy."""
-    turned = rotate(x)
-    rows = empty_rows(*x.shape)
+def round_rotated(turned: Floats) -> Rounded:
+    """Rows that are rotated already, rounded in numpy."""
+    rows = empty_rows(*turned.shape)
     rows.steps[:] = np.abs(turned).max(axis=1) / np.float32(LARGEST)
     inverse = np.divide(1, rows.steps, where=rows.steps > 0, out=np.zeros_like(rows.steps))
-    rows.numbers[:, : x.shape[1]] = np.rint(turned * inverse[:, None])
+    rows.numbers[:, : turned.shape[1]] = np.rint(turned * inverse[:, None])
     rows.sums[:] = rows.numbers.sum(axis=1, dtype=np.int32)
     return rows
 
@@ -133,10 +135,14 @@ def nearest_centroids(x: Floats, centroids: Floats) -> Ints:
 
 def nearest(rows: Rounded, centroids: Grouped, codewords: Grouped) -> Ints:
     """The nearest codeword of each row, out of the PROBES lists whose centroids are nearest."""
+    lists = len(codewords.starts) - 1
+    compared = centroids.names.size + min(PROBES, lists) * codewords.names.size // max(lists, 1)
+    if in_numpy(compared * rows.numbers.size):
+        return nearest_in_numpy(rows, centroids, codewords)
     from glie.kernels import _nearest
     from glie.kernels.parallel import over_ranges
 
-    count, lists = len(rows.numbers), len(codewords.starts) - 1
+    count = len(rows.numbers)
     top = np.empty((count, min(PROBES, lists)), np.int64)
 
     def find_lists(first: int, last: int) -> None:
@@ -158,6 +164,36 @@ def nearest(rows: Rounded, centroids: Grouped, codewords: Grouped) -> Ints:
     scores[order], found[order] = score, codeword
     best = scores.reshape(top.shape).argmax(axis=1)
     return np.asarray(found.reshape(top.shape)[np.arange(count), best])
+
+
+def nearest_in_numpy(rows: Rounded, centroids: Grouped, codewords: Grouped) -> Ints:
+    """The same without compiled loops. Integer sums are exact in float32, so it finds the same."""
+    lists = len(codewords.starts) - 1
+    closeness = scores_in_numpy(rows, slice(None), centroids, slice(None))
+    top = np.argsort(-closeness, axis=1, kind="stable")[:, : min(PROBES, lists)]
+    scores = np.empty(top.shape, np.float32)
+    found = np.empty(top.shape, np.int64)
+    for group in range(lists):
+        asking, probe = np.nonzero(top == group)
+        if len(asking):
+            mine = slice(codewords.starts[group], codewords.starts[group + 1])
+            products = scores_in_numpy(rows, asking, codewords, mine)
+            best = products.argmax(axis=1)
+            scores[asking, probe] = products[np.arange(len(asking)), best]
+            found[asking, probe] = codewords.names[mine].ravel()[best]
+    return np.asarray(found[np.arange(len(found)), scores.argmax(axis=1)])
+
+
+def scores_in_numpy(
+    rows: Rounded, some: Ints | slice, codewords: Grouped, groups: Ints | slice
+) -> Floats:
+    """Some rows with the codewords of some groups: product less half of the squared length."""
+    numbers = rows.numbers[some].astype(np.float32)
+    levels = codewords.levels[groups].swapaxes(1, 2).astype(np.float32)
+    totals = numbers @ levels.reshape(-1, numbers.shape[1]).T
+    products = (2 * totals - np.float32(TOP) * rows.sums[some, None]) * rows.steps[some, None]
+    products *= codewords.scales[groups].ravel()
+    return np.asarray(products - codewords.halves[groups].ravel(), np.float32)
 
 
 def nearest_reference(rows: Rounded, centroids: Grouped, codewords: Grouped, dim: int) -> Ints:

@@ -56,6 +56,8 @@ def most_bytes(count: int, universe: int, first_layer: int = FIRST_LAYER) -> int
 
 def pack_set(pairs: Ints, universe: int, first_layer: int = FIRST_LAYER) -> Bytes:
     """Pack distinct numbers below `universe`, the most needed first (Rice code, layer by layer)."""
+    if in_numpy(PRODUCTS_PER_MEMBER * len(pairs)):
+        return _pack_in_python(pairs, universe, first_layer)
     from glie.kernels import _residual
 
     out = np.zeros(most_bytes(len(pairs), universe, first_layer) + 1, np.uint8)
@@ -63,6 +65,20 @@ def pack_set(pairs: Ints, universe: int, first_layer: int = FIRST_LAYER) -> Byte
     for first, last in layers(len(pairs), first_layer):
         at = _residual.write_layer(np.sort(pairs[first:last]), universe, out, at)
     return out[: -(-at // 8)]
+
+
+def _pack_in_python(pairs: Ints, universe: int, first_layer: int) -> Bytes:
+    bits, at = 0, 0
+    for first, last in layers(len(pairs), first_layer):
+        low = low_bits(last - first, universe)
+        previous = -1
+        for member in sorted(pairs[first:last].tolist()):
+            gap = member - previous - 1
+            at += gap >> low  # zeros, then a one
+            bits |= (1 | (gap & ((1 << low) - 1)) << 1) << at
+            at += 1 + low
+            previous = member
+    return np.frombuffer(bits.to_bytes(-(-at // 8), "little"), np.uint8)
 
 
 def unpack_set(
