@@ -20,7 +20,7 @@ ROOMS: dict[str, str] = {
     "wording": "",
     "progress": "",
     "storage": "",
-    "kernels": "",
+    "kernels": "errors",
     "filters": "errors",
     "pages": "errors",
     "measures": "errors",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -261,3 +262,16 @@ def test_pages_of_codewords_have_the_same_codes(first_layer: int) -> None:
         set(read_pairs(codes, len(book), first_layer)[0].tolist()) for codes in (plain, fast)
     )
     assert len(mine & theirs) > 0.97 * len(mine)  # nearly equal ones may go either way
+
+
+def test_switched_off_loops_are_an_error_of_ours() -> None:
+    code = "import glie.kernels._compiled"
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"NUMBA_DISABLE_JIT": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 1
+    assert "glie.errors.GlieError: NUMBA_DISABLE_JIT: found 1" in run.stderr

@@ -8,7 +8,14 @@ sums be vectorised; it keeps the meaning of infinity, which padding relies on.
 """
 
 import numpy as np
-from numba import njit
+from numba import config, njit
+
+from glie.errors import GlieError
+
+if config.DISABLE_JIT:
+    raise GlieError(
+        "NUMBA_DISABLE_JIT: found 1, but this much work needs compiled loops; unset the variable"
+    )
 
 from glie.kernels._tiles import (
     LANES,
