@@ -4,7 +4,7 @@
 
 Each set is stored by `Codec(bytes_per_page=...)`, with the shipped codebook and with one fitted on
 its own pages ("adapted"). Sizes are measured, and projected to 10,000 and 1,000,000 pages: files
-that are stored once are counted once, and from 20,000 pages on the PQ codes of the candidate index
+that are stored once are counted once, and from 200,000 pages on the PQ codes of the candidate index
 are added.
 """
 

@@ -90,7 +90,7 @@ def _text(number: int) -> str:
 
 def write(folder: Path, name: str) -> None:
     specimen = SPECIMENS[name]
-    build.CANDIDATE_PAGES = 20 if specimen.has_candidates else 20_000
+    build.CANDIDATE_PAGES = 20 if specimen.has_candidates else 200_000
     language = specimen.language
     index = glie.Index.create(
         folder / name, specimen.codec(), encoder={"name": "specimen"}, language=language

@@ -14,7 +14,7 @@ from glie.candidates.pq import Floats
 from glie.kernels.pq import PQCodes
 from glie.kernels.quantize import Packed
 
-CANDIDATE_PAGES = 20_000  # a scan of fewer pages takes about ten milliseconds
+CANDIDATE_PAGES = 200_000  # a scan of fewer pages is as fast: about 20 milliseconds
 REFIT_GROWTH = 4  # an IVF-PQ is fitted again at this many times the pages it was fitted for
 VECTORS_PER_STEP = 65_536  # encoded in one step: 34 MB at D = 128
 

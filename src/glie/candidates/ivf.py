@@ -40,7 +40,7 @@ PQ_SAMPLE = 20_000  # vectors that the PQ codewords are fitted on
 PROBES_PER_ROOT = 24  # probes of a query, times the square root of the number of lists
 CANDIDATES_PER_ROOT = 16  # candidates of a query, times the square root of the number of pages, ...
 PAGES_PER_CANDIDATE = 10  # ... but fewer than one page in this many, ...
-CANDIDATES_PER_HIT = 4  # ... and at least this many times the pages to be found
+CANDIDATES_PER_HIT = 32  # ... and at least this many times the pages to be found
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,7 +14,6 @@ from typing import Any, Self, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from glie.candidates.build import CANDIDATE_PAGES
 from glie.codec.codec import Codec
 from glie.codec.codes import Codes
 from glie.codec.store import from_files, to_files
@@ -37,6 +36,7 @@ from glie.search.two_stage import two_stage
 
 FORMAT = "glie-collection"
 VERSION = 1
+CANDIDATE_PAGES = 20_000  # an engine scores fewer pages all by MaxSim
 # pages that an engine scores by MaxSim: the largest of
 PREFETCH = 1000
 PREFETCH_ROOT = 3  # times the square root of the number of pages, and
