@@ -36,9 +36,7 @@ ROOMS: dict[str, str] = {
         "errors renamed progress storage kernels filters pages identity lexical codec candidates "
         "search"
     ),
-    "engines": (
-        "errors progress storage kernels filters pages identity codec candidates search index"
-    ),
+    "engines": ("errors progress storage kernels filters pages identity codec search index"),
     "planning": "errors renamed progress kernels pages identity probes codec index",
     "encoders": "errors kernels pages documents",
     "workload": "renamed progress documents",

@@ -39,8 +39,9 @@ MOST_SAMPLE = 1 << 19  # ... and at most in all: 268 MB at D = 128
 PQ_SAMPLE = 20_000  # vectors that the PQ codewords are fitted on
 PROBES_PER_ROOT = 24  # probes of a query, times the square root of the number of lists
 CANDIDATES_PER_ROOT = 16  # candidates of a query, times the square root of the number of pages, ...
+CANDIDATES_PER_HIT = 32  # ... and at least this many times the pages to be found, ...
 PAGES_PER_CANDIDATE = 10  # ... but fewer than one page in this many, ...
-CANDIDATES_PER_HIT = 32  # ... and at least this many times the pages to be found
+FEWEST_PER_HIT = 4  # ... unless these are fewer than so many times the pages to be found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,8 +142,8 @@ def probes_for(lists: int) -> int:
 
 def candidates_for(pages: int, top: int) -> int:
     """The number of candidates for finding the `top` best of this many pages."""
-    few = min((pages - 1) // PAGES_PER_CANDIDATE, round(CANDIDATES_PER_ROOT * math.sqrt(pages)))
-    return max(few, CANDIDATES_PER_HIT * top)
+    wanted = max(round(CANDIDATES_PER_ROOT * math.sqrt(pages)), CANDIDATES_PER_HIT * top)
+    return max(min((pages - 1) // PAGES_PER_CANDIDATE, wanted), FEWEST_PER_HIT * top)
 
 
 class EncodedBlock(NamedTuple):
