@@ -79,10 +79,13 @@ lint: venv
 
 bench: venv
 	@$(BIN)/$(INSTALL) --editable '.[bench]'
+	$(BIN)/python benchmarks/start.py
 	$(BIN)/python benchmarks/compress.py
 	$(BIN)/python benchmarks/encode.py english minilm
 	$(BIN)/python benchmarks/search.py
+	$(BIN)/python benchmarks/limits.py
 	$(BIN)/python benchmarks/rerank.py
+	$(BIN)/python benchmarks/rerank.py --bytes-per-page 520 --shortlist 200
 	$(BIN)/python benchmarks/filters.py
 	$(BIN)/python benchmarks/fit.py
 	$(BIN)/python benchmarks/million.py --pages 10000,100000
