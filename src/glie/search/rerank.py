@@ -43,6 +43,9 @@ def rerank(
         some = wanted[at : at + PAGES_PER_STEP]
         codes = codes_at(some)
         residual_bytes += 0 if codes.residual is None else codes.residual.data.nbytes
+        if cache.scores_codes:  # no vectors are written
+            cached += _score(queries, listed, some, codes, cache, scores)
+            continue
         steps = codes.counts.sum(axis=1, dtype=np.int64).cumsum() // VECTORS_PER_STEP
         for step in np.flatnonzero(np.bincount(steps)):
             mine = np.flatnonzero(steps == step)
