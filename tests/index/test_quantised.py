@@ -198,7 +198,7 @@ def test_a_glie_without_these_types_would_say_so(tmp_path: Path) -> None:
 
 
 def test_a_large_index_reranks_more_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("glie.codec.codec.SHORTLIST_PAGES", 10)
+    monkeypatch.setattr("glie.codec.readout.base.SHORTLIST_PAGES", 10)
     index = glie.Index.create(tmp_path / "i", glie.Codec(bytes_per_page=300, adapt=False))
     index.add(glie.Pages(make_arrays(40, dim=128)))
     query = make_arrays(1, dim=128)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -14,9 +13,9 @@ from glie.codec.anchors import anchor, cluster
 from glie.codec.budget import LEAST_FOR_CODES, adaptive_config, bytes_for_text, vector_bytes
 from glie.codec.choose import chosen_for
 from glie.codec.codes import Codes
-from glie.codec.config import CodecConfig
+from glie.codec.config import NO_BUDGET, CodecConfig
 from glie.codec.readout import shared
-from glie.codec.readout.base import AnchorsOnly, Readout
+from glie.codec.readout.base import AnchorsOnly, Readout, grown
 from glie.codec.readout.codebook import Codebook
 from glie.codec.readout.decoder import AnyDecoder
 from glie.codec.readout.generative import FitScores, Fitted, Generative
@@ -30,16 +29,6 @@ from glie.kernels.pq import CODE_BYTES
 from glie.kernels.quantize import BFLOAT16
 from glie.pages import Floats, Pages, Queries
 from glie.renamed import renamed, warn
-
-# In larger indexes shortlists grow with the square root of the pages, which keeps as much of what
-# reranking every page would find: docs/experiments.md, The length of the shortlist.
-SHORTLIST_PAGES = 10_000
-NO_BUDGET: dict[str, Any] = {
-    "bytes_per_page": 0,
-    "text_bytes": 0,
-    "candidate_bytes": 0,
-    "adapt": False,
-}
 
 
 class Codec:
@@ -257,8 +246,7 @@ class Codec:
 
     def _of_budget(self, config: CodecConfig, readout: Readout, *, adapt: bool = True) -> Codec:
         """The codec of settings that were chosen for the same budget."""
-        names = "bytes_per_page", "text_bytes", "candidate_bytes"
-        budget = {name: getattr(self.config, name) for name in names}
+        budget = {name: getattr(self.config, name) for name in NO_BUDGET if name != "adapt"}
         return Codec.from_config(dataclasses.replace(config, adapt=adapt, **budget), readout)
 
     def beside_text(self, text_bytes: int) -> Codec:
@@ -330,12 +318,12 @@ class Codec:
 
     @property
     def shortlist(self) -> int:
-        """How many pages a search regenerates by default, unless the index is large."""
+        """How many pages a search regenerates by default, unless there are many."""
         return self.readout.shortlist
 
     def shortlist_for(self, pages: int) -> int:
         """How many pages a search of so many regenerates by default."""
-        return round(self.shortlist * max(1.0, math.sqrt(pages / SHORTLIST_PAGES)))
+        return grown(self.shortlist, pages)
 
     @property
     def worth_caching(self) -> bool:

@@ -17,6 +17,10 @@ LATER = (  # settings that older codecs do not have
     *("dtype", "codewords", "bytes_per_page", "adapt", "position", "text_bytes"),
     *("residual_bytes", "ward", "length_norm", "first_layer", "candidate_bytes"),
 )
+NO_BUDGET: dict[str, Any] = {
+    **{"bytes_per_page": 0, "text_bytes": 0, "candidate_bytes": 0},
+    "adapt": False,
+}
 KEYS = {"codewords": "words"}  # settings that have another name in files
 
 

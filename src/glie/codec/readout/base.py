@@ -8,6 +8,7 @@ folder, and name it in READOUTS of codec/store.py.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Protocol, Self
 
@@ -20,6 +21,10 @@ from glie.codec.config import CodecConfig
 from glie.errors import InputError
 from glie.identity import EncoderId
 from glie.pages import Floats, Pages
+
+# Above it, shortlists grow with the square root of the pages, which keeps as much of what reranking
+# every page would find: docs/experiments.md, The length of the shortlist.
+SHORTLIST_PAGES = 10_000
 
 SHORTLIST = 20  # pages regenerated a query: more cost time and bring little
 
@@ -181,6 +186,11 @@ class NoCodebookYet(AnchorsOnly):
 
     def fits(self, pages: Pages) -> bool:
         return False
+
+
+def grown(shortlist: int, pages: int) -> int:
+    """The default shortlist of a search over so many pages, where it is `shortlist` of a few."""
+    return round(shortlist * max(1.0, math.sqrt(pages / SHORTLIST_PAGES)))
 
 
 def repeated(codes: Codes) -> Pages:
