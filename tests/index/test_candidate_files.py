@@ -326,3 +326,5 @@ def test_pq_codes_are_part_of_a_budget_that_knows_of_them(
     assert index.codec.config.bytes_per_page == 400
     assert index.codec.page_bytes(128) <= 400 - OVERHEAD - reserved
     assert plain.codec.page_bytes(128) > 400 - OVERHEAD - reserved
+    with pytest.raises(glie.InputError, match="expected_pages: expected a whole number"):
+        index.add(pages(1), expected_pages=-1)

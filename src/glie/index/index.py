@@ -266,6 +266,8 @@ class Index:
         they count in the budget, if the first addition knows that the index will be large: by the
         number of its pages, or by `expected_pages`, which will come in all.
         """
+        if expected_pages is not None:
+            check_number("expected_pages", expected_pages, 0)
         batches = batches_of(pages, metadata, images, texts)
         with self._change() as state:
             leaving = set(distinct_ids(replacing))
