@@ -29,23 +29,27 @@ from glie.kernels._tiles import (
     split_4,
     split_8,
 )
+from glie.kernels.loop_cache import cache_of
 
 _score_rows = score_floats
 REASSOCIATE = {"reassoc", "contract", "nsz", "arcp"}
 
 
 def _compile(function, **more):
-    """Compile on first use and keep the result beside the source, or in the user's cache."""
-    options = {"nogil": True, "fastmath": REASSOCIATE, "error_model": "numpy", "no_cfunc_wrapper": True, **more}
-    try:
-        return njit(cache=True, **options)(function)
-    except RuntimeError:  # no place to write, as in a locked-down container: compile every time
-        return njit(**options)(function)
+    """Compile on first use, and keep the result: see kernels/loop_cache.py."""
+    loop = _njit(function, **more)
+    loop._cache = cache_of(function)
+    return loop
 
 
 def _inner(function, **more):
-    """Compile for other loops, not for Python."""
-    return _compile(function, no_cpython_wrapper=True, **more)
+    """Compile for other loops, not for Python: what is kept of those includes it."""
+    return _njit(function, no_cpython_wrapper=True, **more)
+
+
+def _njit(function, **more):
+    options = {"nogil": True, "fastmath": REASSOCIATE, "error_model": "numpy", **more}
+    return njit(no_cfunc_wrapper=True, **options)(function)
 
 
 def _inline(function):
