@@ -26,6 +26,9 @@ SATURATES = HAS_AVX2 and not ADDS_FOURS  # sums of two products stop at 16 bits
 ROWS = 4  # of a tile
 MOST_BLOCKS = 3  # of a tile: LLVM vectors of query vectors
 LANES = 16 if HAS_AVX512 else 8  # query vectors in one LLVM vector
+# A tile of a matrix product: its sums, and what they need, fill the registers.
+TILE_ROWS, TILE_BLOCKS = (8 if HAS_AVX512 else 6), 2
+TILE_COLUMNS = LANES * TILE_BLOCKS
 SPLIT = 16  # bytes that are split in one step
 
 WORD = ir.IntType(64)  # an address, an offset or a count
@@ -269,16 +272,15 @@ def _score(builder, blocks, kinds, rows, stored, steps, tokens, offsets, scales,
 
 
 @intrinsic
-def multiply_6x16(_context, rows, dim, columns, out, stride):
-    """out[r, c] = rows[r] . column c, for six rows (dim,) and sixteen columns (dim, 16), all given
-    by address; the rows of `out` are `stride` bytes apart."""
+def multiply_tile(_context, rows, dim, columns, out, stride):
+    """out[r, c] = rows[r] . column c, for TILE_ROWS rows (dim,) and TILE_COLUMNS columns (dim,
+    TILE_COLUMNS), all given by address; the rows of `out` are `stride` bytes apart."""
 
     def generate(context, builder, _signature, arguments):
         rows, dim, columns, out, stride = arguments
-        blocks = 16 // LANES
-        products = _products(builder, 6, blocks, rows, dim, columns, IN_FLOATS)
-        for r in range(6):
-            for b in range(blocks):
+        products = _products(builder, TILE_ROWS, TILE_BLOCKS, rows, dim, columns, IN_FLOATS)
+        for r in range(TILE_ROWS):
+            for b in range(TILE_BLOCKS):
                 offset = builder.add(builder.mul(stride, _const(r)), _const(4 * LANES * b))
                 place = _pointer(builder, builder.add(out, offset), FLOATS)
                 builder.store(products[r][b], place, align=4)
