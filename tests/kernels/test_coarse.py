@@ -39,7 +39,7 @@ def test_equals_the_same_integers_in_plain_arrays(
     tokens, q, p = vectors([9, 3], dim, seed), offsets([9, 3]), offsets(pages)
     stored = Packed.of(vectors(pages, dim, seed + 1), dtype)
     coarse, _ = coarse_maxsim(tokens, q, stored, p[:-1], p[1:])
-    query = rounded(scan_order(tokens, dtype), 2 ** BITS[dtype] - 1)
+    query = rounded(scan_order(tokens, dtype), (2 ** BITS[dtype] - 1) / 2)
     rows = scan_order(unpack(stored.rows, dtype, dim), dtype)
     products = (query.items.reshape(len(tokens), -1) * query.units[:, None]) @ rows.T
     for first, last in ((0, 9), (9, 12)):

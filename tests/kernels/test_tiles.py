@@ -15,13 +15,12 @@ AVX2 = {"sse2", "ssse3", "sse4.1", "avx", "avx2", "fma"}
 AVX_VNNI = {*AVX2, "avxvnni"}
 AVX512 = {*AVX2, "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni"}
 
-# What a case says of the tiles: lanes, whether small integers saturate, fast products of bfloat16.
+# What a case says of the tiles: lanes, and whether small integers saturate.
 CASES = {
-    "none": (set[str](), (8, False, False)),
-    "AVX2": (AVX2, (8, True, False)),
-    "AVX-VNNI": (AVX_VNNI, (8, False, False)),
-    "AVX-512": (AVX512, (16, False, False)),
-    "AVX-512 and bfloat16": ({*AVX512, "avx512bf16"}, (16, False, True)),
+    "none": (set[str](), (8, False)),
+    "AVX2": (AVX2, (8, True)),
+    "AVX-VNNI": (AVX_VNNI, (8, False)),
+    "AVX-512": (AVX512, (16, False)),
 }
 
 CHECK = """
@@ -52,7 +51,7 @@ rows = np.full((3, 512), 255, np.uint8)  # all levels and all numbers as large a
 stored = Packed(rows, "int8", 512)
 queries, one = stored.vectors()[:1], np.arange(4)
 np.testing.assert_allclose(coarse_maxsim(queries, one[:2], stored, one[:3], one[1:])[0], 1, atol=1e-4)
-print(_tiles.LANES, _tiles.SATURATES, _tiles.HAS_BFLOAT16)
+print(_tiles.LANES, _tiles.SATURATES)
 """
 
 

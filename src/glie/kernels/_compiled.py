@@ -22,12 +22,12 @@ from glie.kernels._tiles import (
     ROWS,
     address,
     copy_bytes,
-    load_half,
     score_floats,
     split_1,
     split_2,
     split_4,
     split_8,
+    widen_halves,
 )
 from glie.kernels.loop_cache import cache_of
 
@@ -117,8 +117,7 @@ def maxsim_range(
                     if bits == 32:
                         copy_bytes(source, four + lane * size, size)
                     elif bits == 16:
-                        for d in range(numbers):
-                            rows[lane, d] = load_half(source + 2 * d)
+                        widen_halves(source, numbers, four + 4 * lane * numbers)
                     else:
                         if size < wide:
                             copy_bytes(source, address(padded), size)

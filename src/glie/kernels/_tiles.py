@@ -19,7 +19,6 @@ if FEATURES is None:
 FEATURES = set(FEATURES.split(","))
 HAS_AVX2 = "+avx2" in FEATURES
 HAS_AVX512 = {"+avx2", "+avx512f", "+avx512bw", "+avx512vl", "+avx512vnni"} <= FEATURES
-HAS_BFLOAT16 = HAS_AVX512 and "+avx512bf16" in FEATURES
 ADDS_FOURS = HAS_AVX512 or (HAS_AVX2 and "+avxvnni" in FEATURES)
 SATURATES = HAS_AVX2 and not ADDS_FOURS  # sums of two products stop at 16 bits
 
@@ -29,7 +28,9 @@ LANES = 16 if HAS_AVX512 else 8  # query vectors in one LLVM vector
 # A tile of a matrix product: its sums, and what they need, fill the registers.
 TILE_ROWS, TILE_BLOCKS = (8 if HAS_AVX512 else 6), 2
 TILE_COLUMNS = LANES * TILE_BLOCKS
-SPLIT = 16  # bytes that are split in one step
+UNIT = 16  # packed rows are filled up to a multiple of so many bytes
+ZERO = 128  # the level of a rounded number that is 0
+SPLIT = UNIT  # bytes of one row that are split in one step
 
 WORD = ir.IntType(64)  # an address, an offset or a count
 INDEX = ir.IntType(32)
@@ -89,14 +90,28 @@ def copy_bytes(_context, source, target, size):
 
 
 @intrinsic
-def load_half(_context, address):
-    """The float of which an address holds the upper half."""
+def widen_halves(_context, source, count, target):
+    """Write the floats of which `count` upper halves are at an address."""
 
-    def generate(_context, builder, _signature, arguments):
-        bits = builder.zext(_load(builder, arguments[0], ir.IntType(16), align=1), INDEX)
-        return builder.bitcast(builder.shl(bits, _const(16, INDEX)), FLOAT)
+    def generate(context, builder, _signature, arguments):
+        source, count, target = arguments
+        wide, one = ir.VectorType(ir.IntType(16), LANES), ir.IntType(16)
+        whole = builder.and_(count, _const(-LANES))
 
-    return types.float32(types.intp), generate
+        def widen(halves, words, at):
+            half_at = builder.add(source, builder.mul(at, _const(2)))
+            bits = builder.zext(_load(builder, half_at, halves, align=1), words)
+            float_at = builder.add(target, builder.mul(at, _const(4)))
+            bits = builder.shl(bits, _const(16, words))
+            builder.store(bits, _pointer(builder, float_at, words), align=4)
+
+        with cgutils.for_range_slice(builder, _const(0), whole, _const(LANES)) as (at, _):
+            widen(wide, INTS, at)
+        with cgutils.for_range_slice(builder, whole, count, _const(1)) as (at, _):
+            widen(one, INDEX, at)
+        return context.get_dummy_value()
+
+    return types.void(*[types.intp] * 3), generate
 
 
 @intrinsic
@@ -151,14 +166,14 @@ def _add_small(builder, four_bytes, column, total):
     return add_fours(builder, levels, column, total)
 
 
-def add_fours(builder, levels, column, total):
-    """The same with other levels in each lane."""
+def add_fours(builder, levels, column, total, exact=False):
+    """The same with other levels in each lane. `exact`: no sum may stop at 16 bits."""
     if ADDS_FOURS:
         name = f"llvm.x86.avx512.vpdpbusd.{32 * LANES}"
         # the types of LLVM before 22, which later versions still take
         levels, column = (builder.bitcast(bytes_, INTS) for bytes_ in (levels, column))
         return _call(builder, name, INTS, total, levels, column)
-    if HAS_AVX2:
+    if HAS_AVX2 and not exact:
         pairs = _call(builder, "llvm.x86.avx2.pmadd.ub.sw", PAIRS, levels, column)
         fours = _call(builder, "llvm.x86.avx2.pmadd.wd", INTS, pairs, _const(1, PAIRS))
         return builder.add(total, fours)
@@ -166,21 +181,6 @@ def add_fours(builder, levels, column, total):
     products = builder.mul(builder.zext(levels, wide), builder.sext(column, wide))
     products = builder.sext(products, ir.VectorType(INDEX, SMALL.count))
     return builder.add(total, _neighbours(builder, _neighbours(builder, products)))
-
-
-def _add_pairs(builder, four_bytes, column, total):
-    """total + the sum of two products in each lane, of numbers in bfloat16."""
-    pair = _everywhere(builder, four_bytes)
-    if HAS_BFLOAT16:
-        name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * LANES}"
-        return _call(builder, name, FLOATS, total, pair, column)
-    for cut in (
-        lambda bits: builder.shl(bits, _const(16, INTS)),
-        lambda bits: builder.and_(bits, _const(0xFFFF0000, INTS)),
-    ):
-        factors = (builder.bitcast(cut(bits), FLOATS) for bits in (pair, column))
-        total = _call(builder, f"llvm.fmuladd.v{LANES}f32", FLOATS, *factors, total)
-    return total
 
 
 def _neighbours(builder, vector):
@@ -221,48 +221,100 @@ def _products(builder, rows, blocks, stored, steps, columns, kinds):
     return [products[r * blocks : (r + 1) * blocks] for r in range(rows)]
 
 
+def _products_of_levels(builder, rows, blocks, stored, size, steps, columns):
+    """The same for levels as `split_rows` leaves them: all rows' levels of one place in a byte,
+    `size` for each row, before those of the next."""
+    column_size = 4 * LANES * blocks
+    # a sum that waits for the one before would take longer than the units need
+    chains = 4 // blocks if HAS_AVX512 and blocks < 3 else 1
+    unit, next_place = _const(UNIT), builder.mul(size, _const(ROWS - 1))
+    row_at = [builder.add(stored, builder.mul(size, _const(r))) for r in range(rows)]
+
+    def step(i, values):
+        offset, left, *sums = values
+        for quad in range(UNIT // 4):
+            at = builder.add(builder.mul(i, _const(UNIT // 4)), _const(quad))
+            columns_at = builder.add(columns, builder.mul(at, _const(column_size)))
+            column = [
+                _load(builder, builder.add(columns_at, _const(4 * LANES * b)), SMALL)
+                for b in range(blocks)
+            ]
+            for r in range(rows):
+                place = builder.add(builder.add(row_at[r], offset), _const(4 * quad))
+                four_bytes = _load(builder, place, INDEX, align=1)
+                for b in range(blocks):
+                    which = (quad % chains * rows + r) * blocks + b
+                    sums[which] = _add_small(builder, four_bytes, column[b], sums[which])
+        offset, left = builder.add(offset, unit), builder.sub(left, unit)
+        ended = builder.icmp_unsigned("==", left, _const(0))
+        offset = builder.select(ended, builder.add(offset, next_place), offset)
+        return [offset, builder.select(ended, size, left), *sums]
+
+    every = rows * blocks
+    nothing = [_const(0, INTS)] * (chains * every)
+    turns = builder.udiv(steps, _const(UNIT // 4))
+    products = _loop(builder, "products", turns, [_const(0), size, *nothing], step)[2:]
+    for chain in range(1, chains):
+        others = products[chain * every : (chain + 1) * every]
+        products[:every] = map(builder.add, products, others)
+    return [products[r * blocks : (r + 1) * blocks] for r in range(rows)]
+
+
 IN_FLOATS = (FLOATS, FLOATS, _add_float)
 IN_SMALL = (SMALL, INTS, _add_small)
-IN_PAIRS = (INTS, FLOATS, _add_pairs)
 
 
-def _tile(kinds, rows=ROWS):
-    """Four stored rows, `rows` at a time, by one to three blocks of query vectors."""
+@intrinsic
+def score_floats(_context, blocks, stored, dim, tokens, offsets, scales, best):
+    """best[t] = max(best[t], scales[r] * (stored[r] . token t - offsets[t])), for four rows (dim)
+    and one to three blocks of tokens (dim, LANES * blocks); scales (4), offsets and best (LANES *
+    blocks). All but blocks and dim are addresses of single precision."""
 
-    @intrinsic
-    def tile(_context, blocks, stored, steps, tokens, offsets, scales, best):
-        """best[t] = max(best[t], scales[r] * (stored[r] . token t - offsets[t])), all given by
-        address: stored (4, steps) and tokens (steps, LANES * blocks) in items of four bytes, which
-        are a number in single precision, two in bfloat16, or four small integers; scales (4),
-        offsets and best (LANES * blocks) in single precision."""
+    def generate(context, builder, _signature, arguments):
+        blocks, stored, dim, tokens, *rest = arguments
+        for some in range(1, MOST_BLOCKS + 1):
+            with builder.if_then(builder.icmp_unsigned("==", blocks, _const(some))):
+                products = _products(builder, ROWS, some, stored, dim, tokens, IN_FLOATS)
+                _keep_best(builder, products, *rest)
+        return context.get_dummy_value()
 
-        def generate(context, builder, _signature, arguments):
-            for some in range(1, MOST_BLOCKS + 1):
-                with builder.if_then(builder.icmp_unsigned("==", arguments[0], _const(some))):
-                    _score(builder, some, kinds, rows, *arguments[1:])
-            return context.get_dummy_value()
-
-        return types.void(*[types.intp] * 7), generate
-
-    return tile
+    return types.void(*[types.intp] * 7), generate
 
 
-def _score(builder, blocks, kinds, rows, stored, steps, tokens, offsets, scales, best):
-    """A tile of `blocks` blocks."""
-    products = []
-    for first in range(0, ROWS, rows):
-        at = builder.add(stored, builder.mul(steps, _const(4 * first)))
-        products += _products(builder, rows, blocks, at, steps, tokens, kinds)
+@intrinsic
+def score_levels(_context, blocks, stored, size, steps, tokens, offsets, scales, best):
+    """The same for four rows of levels, `size` for each place in a byte, and tokens in signed bytes
+    (steps, LANES * blocks, 4)."""
+    # without VNNI the sums of four rows and what they need do not fit into the registers
+    rows = ROWS if ADDS_FOURS else ROWS // 2
+
+    def generate(context, builder, _signature, arguments):
+        blocks, stored, size, steps, tokens, *rest = arguments
+        for some in range(1, MOST_BLOCKS + 1):
+            with builder.if_then(builder.icmp_unsigned("==", blocks, _const(some))):
+                products = []
+                for first in range(0, ROWS, rows):
+                    at = builder.add(stored, builder.mul(size, _const(first)))
+                    case = rows, some, at, size, steps, tokens
+                    products += _products_of_levels(builder, *case)
+                _keep_best(builder, products, *rest)
+        return context.get_dummy_value()
+
+    return types.void(*[types.intp] * 8), generate
+
+
+def _keep_best(builder, products, offsets, scales, best):
+    """The end of a tile, from products[r][b] on."""
     scale = [
         _everywhere(builder, _load(builder, builder.add(scales, _const(4 * r)), FLOAT))
-        for r in range(ROWS)
+        for r in range(len(products))
     ]
-    for b in range(blocks):
+    for b in range(len(products[0])):
         offset = _load(builder, builder.add(offsets, _const(4 * LANES * b)), FLOATS)
         place = _pointer(builder, builder.add(best, _const(4 * LANES * b)), FLOATS)
         highest = builder.load(place, align=4)
-        for r in range(ROWS):
-            total = products[r][b]
+        for r, row in enumerate(products):
+            total = row[b]
             if total.type != FLOATS:
                 total = builder.sitofp(total, FLOATS)
             score = builder.fmul(builder.fsub(total, offset), scale[r])
@@ -330,7 +382,110 @@ def _split(bits):
     return split
 
 
+@intrinsic
+def split_rows(_context, bits, packed, size, levels, sums):
+    """Fill `levels` with the numbers in four rows of `size` bytes, a multiple of UNIT: of all rows
+    first the lowest bits of every byte, then the next. Fill `sums` (4, size / UNIT), in int32, with
+    the sums of level * (top - level); not for 1 bit, where they are 0. All but the number of bits
+    and the size are addresses."""
+
+    def generate(context, builder, _signature, arguments):
+        bits, *rest = arguments
+        for some in (8, 4, 2, 1):
+            with builder.if_then(builder.icmp_unsigned("==", bits, _const(some))):
+                _split_rows(builder, some, *rest)
+        return context.get_dummy_value()
+
+    return types.void(*[types.intp] * 5), generate
+
+
+def _split_rows(builder, bits, packed, size, levels, sums):
+    top = (1 << bits) - 1
+    behind = builder.mul(size, _const(ROWS))  # bytes of all rows
+    # A level and what it lacks to the top, as an unsigned and a signed byte. In 8 bits that is 128
+    # more than can be signed, so 128 levels are added.
+    signed = min(top, 127)
+    units = ir.VectorType(INDEX, 4 * LANES // UNIT)
+
+    def step(i, _values):
+        at = builder.mul(i, _const(4 * LANES))
+        some = _load(builder, builder.add(packed, at), SMALL, align=1)
+        total = _const(0, INTS)
+        for place in range(8 // bits):
+            level = some
+            if bits < 8:
+                level = builder.lshr(some, _const(place * bits, SMALL))
+                level = builder.and_(level, _const(top, SMALL))
+            offset = builder.add(builder.mul(behind, _const(place)), at)
+            there = _pointer(builder, builder.add(levels, offset), SMALL)
+            builder.store(level, there, align=1)
+            if bits > 1:
+                lacking = builder.xor(level, _const(signed, SMALL))
+                total = add_fours(builder, level, lacking, total, exact=bits == 8)
+                if bits == 8:
+                    ones = add_fours(builder, level, _const(1, SMALL), _const(0, INTS))
+                    total = builder.add(total, builder.shl(ones, _const(7, INTS)))
+        if bits > 1:
+            for apart in (1, 2):
+                lanes = [lane ^ apart for lane in range(LANES)]
+                other = builder.shuffle_vector(total, total, ir.Constant(INTS, lanes))
+                total = builder.add(total, other)
+            firsts = ir.Constant(units, list(range(0, LANES, UNIT // 4)))
+            total = builder.shuffle_vector(total, total, firsts)
+            offset = builder.mul(i, _const(4 * units.count))
+            there = _pointer(builder, builder.add(sums, offset), units)
+            builder.store(total, there, align=4)
+        return []
+
+    _loop(builder, "rows", builder.udiv(behind, _const(4 * LANES)), [], step)
+
+
+@intrinsic
+def round_halves(_context, packed, count, levels):
+    """Fill `levels` with `count` numbers in bfloat16, a multiple of UNIT for each of four rows:
+    number = step * (level - ZERO), but for half a step. Returns the step, that of the largest
+    number; all but the count are addresses."""
+
+    def generate(_context, builder, _signature, arguments):
+        packed, count, levels = arguments
+        half = ir.IntType(16)
+        halves = ir.VectorType(half, 2 * LANES)
+
+        def larger(i, highest):
+            at = builder.mul(i, _const(4 * LANES))
+            some = _load(builder, builder.add(packed, at), halves, align=1)
+            size = builder.and_(some, _const(0x7FFF, halves))  # ordered as the numbers are
+            above = builder.icmp_unsigned(">", size, highest[0])
+            return [builder.select(above, size, highest[0])]
+
+        turns = builder.udiv(count, _const(2 * LANES))
+        (highest,) = _loop(builder, "larger", turns, [_const(0, halves)], larger)
+        name = f"llvm.vector.reduce.umax.v{2 * LANES}i16"
+        largest = builder.zext(_call(builder, name, half, highest), INDEX)
+        largest = builder.bitcast(builder.shl(largest, _const(16, INDEX)), FLOAT)
+        inverse = builder.fdiv(_const(float(ZERO - 1), FLOAT), largest)
+        nothing = builder.fcmp_ordered("<=", largest, _const(1e-30, FLOAT))
+        inverse = builder.select(nothing, _const(0.0, FLOAT), inverse)
+        inverses = _everywhere(builder, inverse)
+        # a float this large has no fraction: its lowest bits are the rounded number
+        whole = _const(float(3 << 22) + ZERO, FLOATS)
+        halves, bytes_ = ir.VectorType(half, LANES), ir.VectorType(ir.IntType(8), LANES)
+
+        def round_some(i, _values):
+            at = builder.mul(i, _const(2 * LANES))
+            bits = builder.zext(_load(builder, builder.add(packed, at), halves, align=1), INTS)
+            number = builder.bitcast(builder.shl(bits, _const(16, INTS)), FLOATS)
+            name = f"llvm.fmuladd.v{LANES}f32"
+            rounded = _call(builder, name, FLOATS, number, inverses, whole)
+            level = builder.trunc(builder.bitcast(rounded, INTS), bytes_)
+            there = builder.add(levels, builder.mul(i, _const(LANES)))
+            builder.store(level, _pointer(builder, there, bytes_), align=1)
+            return []
+
+        _loop(builder, "round", builder.udiv(count, _const(LANES)), [], round_some)
+        return builder.fmul(largest, _const(1 / (ZERO - 1), FLOAT))
+
+    return types.float32(*[types.intp] * 3), generate
+
+
 split_8, split_4, split_2, split_1 = (_split(bits) for bits in (8, 4, 2, 1))
-score_floats, score_pairs = _tile(IN_FLOATS), _tile(IN_PAIRS)
-# without VNNI the sums of four rows and what they need do not fit into the registers
-score_small = _tile(IN_SMALL, ROWS if ADDS_FOURS else ROWS // 2)

@@ -1,14 +1,15 @@
 """Coarse MaxSim over stored rows, with an error bound: up to three times as fast as exact scores.
 
-Each query vector is rounded to what the processor multiplies fastest: for rows of a few bits to
-integer multiples of a unit, so that its largest number becomes 127; for rows in bfloat16 to
-bfloat16. Stored rows have unit length, so an inner product changes by at most the length of the
-rounding error. A search can leave out pages that are too far behind and score the few others
-exactly.
+Each query vector is rounded to integer multiples of a unit, so that its largest number becomes 127.
+Rows of a few bits are integers already, and have unit length: an inner product changes by at most
+the length of the rounding error. Rows in bfloat16 are rounded to 8 bits on the way, which changes it
+by at most the length of that error too. A search can leave out pages that are too far behind and
+score the few others exactly.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from glie.kernels.maxsim import Floats, Ints, in_lanes, in_passes
-from glie.kernels.quantize import BFLOAT16, BITS, Packed, pack, scan_order, unpack
+from glie.kernels.quantize import BFLOAT16, BITS, Packed, scan_order
 
 MOST_NUMBERS = 1 << 16  # in a vector: longer sums might not fit into 32 bits
 ROUNDING = 1e-5  # relative error that single precision may add
@@ -36,8 +37,9 @@ def is_worthwhile(vectors: Packed) -> bool:
     """Whether coarse scores of these rows can be had, and faster than exact ones."""
     from glie.kernels import _tiles
 
-    few_bits = vectors.dtype in BITS and vectors.dim <= MOST_NUMBERS
-    return few_bits or (vectors.dtype == BFLOAT16 and _tiles.HAS_BFLOAT16)
+    if vectors.dtype == BFLOAT16 and not _tiles.ADDS_FOURS:
+        return False  # rounding takes as long as is won
+    return vectors.dim <= MOST_NUMBERS
 
 
 def coarse_maxsim(
@@ -48,13 +50,14 @@ def coarse_maxsim(
 
     bits = BITS.get(vectors.dtype, 16)
     tokens = np.ascontiguousarray(tokens, dtype=np.float32)
+    most = 64 if bits >= 8 and _tiles.SATURATES else 127  # two products must fit into 16 bits
     if bits < 16:
-        ordered = scan_order(tokens, vectors.dtype)
-        most = 64 if bits == 8 and _tiles.SATURATES else 127  # two products must fit into 16 bits
-        query = rounded(ordered, 2**bits - 1, most)
+        query = rounded(scan_order(tokens, vectors.dtype), (2**bits - 1) / 2, most)
     else:
-        query = rounded_to_bfloat16(tokens)
+        filling = -tokens.shape[1] % _tiles.UNIT
+        query = rounded(np.pad(tokens, [(0, 0), (0, filling)]), _tiles.ZERO, most)
     rows = np.ascontiguousarray(vectors.rows)
+    widest = np.zeros(len(starts), np.float32)
     scores = np.empty((len(token_offsets) - 1, len(starts)), np.float32)
 
     def some(queries: slice, part: Ints) -> Callable[[int, int], None]:
@@ -79,33 +82,28 @@ def coarse_maxsim(
                 first,
                 last,
                 scores[queries],
+                widest,
             )
 
         return run
 
     in_passes(token_offsets, starts, ends, some)
-    each = np.append(query.errors + ROUNDING * np.linalg.norm(tokens, axis=1), 0)
+    # of a row: half a step in each number
+    of_rows = widest.max(initial=0) / 2 * math.sqrt(vectors.dim)
+    lengths = np.linalg.norm(tokens, axis=1)
+    each = LONGEST * query.errors + of_rows * (lengths + query.errors) + ROUNDING * lengths
+    each = np.append(each, 0)
     bounds = np.add.reduceat(each, token_offsets[:-1]) * (np.diff(token_offsets) > 0)
     return scores, bounds.astype(np.float32)
 
 
-def rounded(tokens: Floats, top: int, most: int = 127) -> Rounded:
+def rounded(tokens: Floats, zero: float, most: int = 127) -> Rounded:
     """Vectors (T, D) as integer multiples of their units, of which the largest is `most`, for rows
-    of levels up to `top`."""
+    whose level `zero` stands for 0."""
     largest = np.abs(tokens).max(axis=1, initial=0)
     units = np.where(largest > 0, largest / most, 1).astype(np.float32)
     whole = np.rint(tokens / units[:, None]).astype(np.int8)
     errors = np.linalg.norm(tokens - whole * units[:, None], axis=1)
-    offsets = (top / 2 * whole.sum(axis=1, dtype=np.int64)).astype(np.float32)
+    offsets = (zero * whole.sum(axis=1, dtype=np.int64)).astype(np.float32)
     items = whole.reshape(len(whole), whole.shape[1] // 4, 4)
     return Rounded(items, offsets, units, errors.astype(np.float32))
-
-
-def rounded_to_bfloat16(tokens: Floats) -> Rounded:
-    """Vectors (T, D) in bfloat16, for rows in bfloat16."""
-    even = np.pad(tokens, ((0, 0), (0, tokens.shape[1] % 2)))
-    packed = pack(even, BFLOAT16)
-    errors = LONGEST * np.linalg.norm(even - unpack(packed, BFLOAT16, even.shape[1]), axis=1)
-    items = packed.view("<u2").reshape(len(even), even.shape[1] // 2, 2)
-    zeros, ones = np.zeros(len(even), np.float32), np.ones(len(even), np.float32)
-    return Rounded(items, zeros, ones, errors.astype(np.float32))
