@@ -41,6 +41,7 @@ ROOMS: dict[str, str] = {
     "encoders": "errors kernels pages documents",
     "workload": "renamed progress documents",
     "ingest": "errors progress pages identity documents codec index encoders workload",
+    "watching": "errors progress documents index encoders ingest workload",
     "retriever": "errors filters identity documents lexical search index encoders",
     "training": "errors renamed progress kernels pages measures identity codec index",
     "glie": "errors pages geometry codec search index engines planning training",
@@ -63,8 +64,8 @@ ROOMS: dict[str, str] = {
     ),
     "cli": (
         "errors wording progress filters identity documents lexical geometry codec search index engines planning "
-        "encoders ingest retriever training glie evaluation integrations indexing distributed "
-        "server"
+        "encoders ingest watching retriever training glie evaluation integrations indexing "
+        "distributed server"
     ),
     "__main__": "cli",
 }

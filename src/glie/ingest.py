@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from glie.codec.anchors import check_length
@@ -131,20 +132,30 @@ def ingest(
     keep_images: bool = False,
     ocr: bool = True,
     text: str = "auto",
+    only: Collection[Path] | None = None,
     progress: OnIngestProgress = ignore,
 ) -> Report:
     """Read, encode and add the documents that are new or have changed, 64 pages a commit. A file
     that cannot be read is reported, and the rest is indexed. `text` says whose words can be
-    searched beside the vectors: "auto", "layer" (the text of files), "ocr" or "none"."""
+    searched beside the vectors: "auto", "layer" (the text of files), "ocr" or "none". `only` are
+    files and folders below `paths`: what is not at or below them is not looked at."""
     reading = Reading(keep_images, ocr, text)
     check_encoder(index, encoder)
     paths = list(paths)
     with index.writing():
         known = known_documents(index)
-        found = named_apart(found_documents(paths), known)
-        report = store_documents(index, encoder, found, known, reading, progress).report
+        every = found_documents(paths) if only is None else find_documents(paths)
+        found = named_apart(every, known)
+        wanted = found if only is None else _below(found, only)
+        report = store_documents(index, encoder, wanted, known, reading, progress).report
         report.documents_gone = gone_documents(paths, known, found)
     return report
+
+
+def _below(found: Sequence[FoundDocument], only: Collection[Path]) -> list[FoundDocument]:
+    """The documents at or below these paths."""
+    places = {path.resolve() for path in only}
+    return [d for d in found if d.path in places or not places.isdisjoint(d.path.parents)]
 
 
 def read_words(

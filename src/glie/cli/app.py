@@ -20,6 +20,7 @@ from glie.cli import (
     measure,
     search,
     serve,
+    watch,
 )
 from glie.errors import InputError
 
@@ -40,7 +41,14 @@ app = typer.Typer(
 )
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
-    "Index and search": (index.index, index.add, search.search, serve.serve, serve.mcp),
+    "Index and search": (
+        index.index,
+        index.add,
+        watch.watch,
+        search.search,
+        serve.serve,
+        serve.mcp,
+    ),
     "Look after an index": (
         *(maintain.info, maintain.delete, maintain.compact, maintain.shrink, maintain.verify),
     ),
