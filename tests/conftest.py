@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import importlib
 import os
 import tempfile
@@ -20,11 +19,8 @@ import glie
 from glie.encoders.int8_model import Int8Model
 from glie.encoders.torch_model import TorchModel
 
-# numba asks of a compiled function only whether its own file has changed, not those it calls: what
-# is tested is compiled from the sources as they are.
-_sources = sorted((Path(glie.__file__).parent / "kernels").glob("*.py"))
-_digest = hashlib.sha256(b"".join(path.read_bytes() for path in _sources)).hexdigest()[:16]
-os.environ["NUMBA_CACHE_DIR"] = str(Path(tempfile.gettempdir()) / f"glie-numba-{_digest}")
+# Compiled loops of tests are kept apart from those of the user.
+os.environ["NUMBA_CACHE_DIR"] = str(Path(tempfile.gettempdir()) / "glie-loops-of-tests")
 # Tests are small work, and are to run the compiled loops; tests/kernels/test_small.py does not.
 importlib.import_module("glie.kernels._compiled")
 

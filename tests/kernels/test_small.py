@@ -47,6 +47,7 @@ def with_loops(function: Callable[..., Any], *arguments: Any, **options: Any) ->
     """What it returns where nothing is small."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(small, "MOST_PRODUCTS", -1)
+        patch.setattr(small, "BEFORE_COMPILING", -1)
         return function(*arguments, **options)
 
 
@@ -183,12 +184,22 @@ def test_some_codewords_are_rows_of_all() -> None:
 
 
 @pytest.mark.usefixtures("in_numpy")
-def test_much_small_work_is_large() -> None:
+def test_much_small_work_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(small, "_are_kept", lambda: True)
     assert small.in_numpy(small.MOST_PRODUCTS // 2)
     assert small.is_small(small.MOST_PRODUCTS // 2)
     assert small.in_numpy(small.MOST_PRODUCTS // 2)
     assert not small.in_numpy(1)
     assert small.in_numpy(0)
+
+
+@pytest.mark.usefixtures("in_numpy")
+def test_more_work_is_small_where_loops_were_never_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(small, "_are_kept", lambda: False)
+    assert small.in_numpy(small.BEFORE_COMPILING)
+    assert not small.in_numpy(1)
 
 
 def test_nothing_is_small_once_the_loops_are_loaded() -> None:

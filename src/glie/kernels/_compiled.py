@@ -20,36 +20,41 @@ if config.DISABLE_JIT:
 from glie.kernels._tiles import (
     LANES,
     ROWS,
+    address,
+    copy_bytes,
+    load_half,
+    score_floats,
     split_1,
     split_2,
     split_4,
     split_8,
-    tile_1,
-    tile_2,
-    tile_3,
 )
+from glie.kernels.loop_cache import cache_of
 
+_score_rows = score_floats
 REASSOCIATE = {"reassoc", "contract", "nsz", "arcp"}
 
 
 def _compile(function, **more):
-    """Compile on first use and keep the result beside the source, or in the user's cache."""
+    """Compile on first use, and keep the result: see kernels/loop_cache.py."""
+    loop = _njit(function, **more)
+    loop._cache = cache_of(function)
+    return loop
+
+
+def _inner(function, **more):
+    """Compile for other loops, not for Python: what is kept of those includes it."""
+    return _njit(function, no_cpython_wrapper=True, **more)
+
+
+def _njit(function, **more):
     options = {"nogil": True, "fastmath": REASSOCIATE, "error_model": "numpy", **more}
-    try:
-        return njit(cache=True, **options)(function)
-    except RuntimeError:  # no place to write, as in a locked-down container: compile every time
-        return njit(**options)(function)
+    return njit(no_cfunc_wrapper=True, **options)(function)
 
 
 def _inline(function):
     """Compile inline into every caller."""
-    return _compile(function, forceinline=True)
-
-
-@_inline
-def address(array):
-    """The address of an array as a signed number: signed plus unsigned would be a float."""
-    return np.int64(array.ctypes.data)
+    return _inner(function, forceinline=True)
 
 
 @_inline
@@ -80,57 +85,51 @@ def unpack_levels(packed, size, bits, dim, levels):
     return np.float32(1) / np.sqrt(np.float32(dim * top * top - 4 * above))
 
 
-@_inline
-def _score_rows(blocks, rows, dim, tokens, offsets, scales, best):
-    """best[t] = max(best[t], scale of r * row r . token t) for four rows."""
-    if blocks == 3:
-        tile_3(rows, dim, tokens, offsets, scales, best)
-    elif blocks == 2:
-        tile_2(rows, dim, tokens, offsets, scales, best)
-    else:
-        tile_1(rows, dim, tokens, offsets, scales, best)
-
-
 @_compile
 def maxsim_range(
-    tokens, token_offsets, stored, shift, bits, dim, starts, ends, first, last, scores
+    tokens, token_offsets, stored, size, bits, dim, starts, ends, first, last, scores
 ):
     """scores[q, p] for the pages first..last: sum over q's tokens of the best dot with p's rows.
 
-    tokens[g, :, l] is token g * lanes + l. Rows are taken by four, of which the last repeats where
-    there are fewer: that changes no maximum. Each product is summed in the same order in any tile:
-    a page's score depends on that page alone.
+    tokens[g, :, l] is token g * lanes + l. `stored` is the address of rows of `size` bytes, whose
+    numbers are floats (32 bits), the upper halves of floats (16) or levels (8 and fewer). Rows are
+    taken by four, of which the last repeats where there are fewer: that changes no maximum. Each
+    product is summed in the same order in any tile: a page's score depends on that page alone.
     """
     groups, numbers, lanes = tokens.shape
     top = (1 << bits) - 1
-    size, wide = stored.shape[1], numbers * bits // 8
+    wide = numbers * bits // 8
     padded = np.zeros(wide, np.uint8)
     levels = np.empty(numbers, np.uint8)
     rows = np.zeros((ROWS, numbers), np.float32)
-    raw = rows.view(np.uint32)
     scales = np.ones(ROWS, np.float32)
     offsets = np.zeros(lanes, np.float32)
     best = np.empty(groups * lanes, np.float32)
     for page in range(first, last):
         best[:] = -np.inf
         for row in range(starts[page], ends[page], ROWS):
-            for lane in range(ROWS):
-                at = min(row + lane, ends[page] - 1)
-                if bits:
-                    packed = address(stored) + at * stored.strides[0]
-                    if size < wide:
-                        padded[:size] = stored[at]
-                        packed = address(padded)
-                    scales[lane] = unpack_levels(packed, wide, bits, dim, address(levels))
-                    for d in range(numbers):
-                        rows[lane, d] = np.float32(2) * np.float32(levels[d]) - np.float32(top)
-                else:
-                    for d in range(numbers):
-                        raw[lane, d] = np.uint32(stored[at, d]) << shift
+            four = address(rows)
+            if bits == 32 and row + ROWS <= ends[page]:
+                four = stored + row * size
+            else:
+                for lane in range(ROWS):
+                    source = stored + min(row + lane, ends[page] - 1) * size
+                    if bits == 32:
+                        copy_bytes(source, four + lane * size, size)
+                    elif bits == 16:
+                        for d in range(numbers):
+                            rows[lane, d] = load_half(source + 2 * d)
+                    else:
+                        if size < wide:
+                            copy_bytes(source, address(padded), size)
+                            source = address(padded)
+                        scales[lane] = unpack_levels(source, wide, bits, dim, address(levels))
+                        for d in range(numbers):
+                            rows[lane, d] = np.float32(2) * np.float32(levels[d]) - np.float32(top)
             for g in range(groups):
-                _score_rows(
+                score_floats(
                     lanes // LANES,
-                    address(rows),
+                    four,
                     numbers,
                     address(tokens) + 4 * g * numbers * lanes,
                     address(offsets),
@@ -140,18 +139,17 @@ def maxsim_range(
         sums(best, token_offsets, page, scores)
 
 
-@_compile
+@_inner
 def _next_uniform(state):
     """One step of a 64-bit linear congruential generator; the top 53 bits as a float in [0, 1)."""
     state[0] = state[0] * np.uint64(6364136223846793005) + np.uint64(1442695040888963407)
     return np.float64(state[0] >> np.uint64(11)) * (1.0 / 9007199254740992.0)
 
 
-@_compile
-def _distances_to_four(x, rows, nearest, distances):
+@_inner
+def _distances_to_four(x, rows, nearest, distances, totals):
     """distances[t, i] = min(nearest[i], |x_i - x_rows[t]|^2), by differences: exactly zero for
-    identical rows. Returns the four sums."""
-    totals = np.zeros(4, np.float64)
+    identical rows. Fills `totals` with the four sums."""
     r0, r1, r2, r3 = rows[0], rows[1], rows[2], rows[3]
     for i in range(x.shape[0]):
         a = np.float32(0)
@@ -173,21 +171,23 @@ def _distances_to_four(x, rows, nearest, distances):
         distances[2, i] = min(nearest[i], c)
         distances[3, i] = min(nearest[i], e)
     for t in range(4):
+        totals[t] = 0
         for i in range(x.shape[0]):
             totals[t] += distances[t, i]
-    return totals
 
 
-@_compile
-def seed_page(x, k, state, centroids):
+@_inner
+def _seed(x, k, state, centroids):
     """Greedy k-means++: each seed is the best of four rows drawn by squared distance.
 
     Stops when every row already is a seed, so identical rows never make two clusters. Returns
     the number of seeds.
     """
     n = x.shape[0]
-    nearest = np.full(n, np.inf, np.float32)
+    nearest = np.empty(n, np.float32)
+    nearest[:] = np.inf
     distances = np.empty((4, n), np.float32)
+    totals = np.empty(4, np.float64)
     rows = np.empty(4, np.int64)
     total = 0.0
     rows[:] = min(int(_next_uniform(state) * n), n - 1)
@@ -202,17 +202,21 @@ def seed_page(x, k, state, centroids):
                         rows[t] = i
                         if running > target:
                             break
-        totals = _distances_to_four(x, rows, nearest, distances)
-        chosen = np.argmin(totals)
-        centroids[j] = x[rows[chosen]]
-        nearest[:] = distances[chosen]
+        _distances_to_four(x, rows, nearest, distances, totals)
+        chosen = 0
+        for t in range(1, 4):
+            chosen = t if totals[t] < totals[chosen] else chosen
+        for d in range(x.shape[1]):
+            centroids[j, d] = x[rows[chosen], d]
+        for i in range(n):
+            nearest[i] = distances[chosen, i]
         total = totals[chosen]
         if total <= 0.0:
             return j + 1
     return k
 
 
-@_compile
+@_inner
 def _score_moved(x, centroids, moved, n_moved, packed, similarity):
     """similarity[j, i] = x_i . c_j - |c_j|^2 / 2 for the centroids that moved: the nearest
     centroid has the largest value, and |x_i - c_j|^2 = |x_i|^2 - 2 similarity[j, i].
@@ -222,14 +226,16 @@ def _score_moved(x, centroids, moved, n_moved, packed, similarity):
     n, dim = x.shape
     places = -(-n_moved // 4) * 4
     for place in range(places):
-        packed[place] = centroids[moved[min(place, n_moved - 1)]]
-    half = np.zeros(4, np.float32)
+        j = moved[min(place, n_moved - 1)]
+        for d in range(dim):
+            packed[place, d] = centroids[j, d]
+    half = np.empty(4, np.float32)
     for first in range(0, places, 4):
-        half[:] = 0
         for lane in range(4):
+            square = np.float32(0)
             for d in range(dim):
-                half[lane] += packed[first + lane, d] * packed[first + lane, d]
-        half *= np.float32(0.5)
+                square += packed[first + lane, d] * packed[first + lane, d]
+            half[lane] = np.float32(0.5) * square
         j0 = moved[first]
         j1 = moved[min(first + 1, n_moved - 1)]
         j2 = moved[min(first + 2, n_moved - 1)]
@@ -251,8 +257,8 @@ def _score_moved(x, centroids, moved, n_moved, packed, similarity):
             similarity[j3, i] = e - half[3]
 
 
-@_compile
-def lloyd_page(x, used, iterations, centroids, labels, counts):
+@_inner
+def _lloyd(x, used, iterations, centroids, labels, counts):
     """Lloyd's iterations from the seeds in centroids[:used]; returns sum of |x_i - c_label|^2.
 
     A centroid whose members did not change keeps its similarities. An emptied cluster takes the row
@@ -264,16 +270,17 @@ def lloyd_page(x, used, iterations, centroids, labels, counts):
     best = np.empty(n, np.float32)
     previous = np.empty(n, np.int32)
     moved = np.empty(used, np.int64)
-    dirty = np.zeros(used, np.bool_)
+    dirty = np.empty(used, np.bool_)
     for j in range(used):
         moved[j] = j
     n_moved = used
     labels[:] = -1
     for _ in range(iterations):
-        previous[:] = labels
         _score_moved(x, centroids, moved, n_moved, packed, similarity)
-        best[:] = similarity[0]
-        labels[:] = 0
+        for i in range(n):
+            previous[i] = labels[i]
+            best[i] = similarity[0, i]
+            labels[i] = 0
         for j in range(1, used):
             for i in range(n):
                 if similarity[j, i] > best[i]:
@@ -307,7 +314,8 @@ def lloyd_page(x, used, iterations, centroids, labels, counts):
             if dirty[j]:
                 moved[n_moved] = j
                 n_moved += 1
-                centroids[j] = 0
+                for d in range(dim):
+                    centroids[j, d] = 0
         for i in range(n):
             j = labels[i]
             if dirty[j]:
@@ -350,18 +358,21 @@ def kmeans_range(
         best_counts[:] = 0
         for _ in range(restarts):
             trial_counts[:] = 0
-            used = seed_page(x, k, state, trial_centroids)
-            objective = lloyd_page(x, used, iterations, trial_centroids, labels, trial_counts)
+            used = _seed(x, k, state, trial_centroids)
+            objective = _lloyd(x, used, iterations, trial_centroids, labels, trial_counts)
             if objective < best:
                 best = objective
-                best_counts[:] = trial_counts
-                best_centroids[:] = trial_centroids
-        order = np.argsort(-best_counts, kind="mergesort")
+                for j in range(k):
+                    best_counts[j] = trial_counts[j]
+                    for d in range(dim):
+                        best_centroids[j, d] = trial_centroids[j, d]
         for slot in range(k):
-            source = order[slot]
-            counts[page, slot] = best_counts[source]
-            if best_counts[source] > 0:
-                centroids[page, slot] = best_centroids[source]
-            else:
-                centroids[page, slot] = 0
+            largest = 0
+            for j in range(1, k):
+                largest = j if best_counts[j] > best_counts[largest] else largest
+            count = best_counts[largest]
+            counts[page, slot] = count
+            for d in range(dim):
+                centroids[page, slot, d] = best_centroids[largest, d] if count else np.float32(0)
+            best_counts[largest] = 0 if count else -1
         objectives[page] = best

@@ -122,37 +122,38 @@ def best_4x16(
     scales,
     halves,
     best,
+    groups,
     group,
 ):
-    """The same, where a score is above best[r, c]: that becomes the score, and the integer behind
-    all of `best`, in the same place, becomes `group`."""
+    """The same, where a score is above best[r, c]: that becomes the score, and groups[r, c], in
+    int32, becomes `group`."""
 
     def generate(context, builder, _signature, arguments):
-        *rows, columns, chunks, steps, shifts, shares, scales, halves, best, group = arguments
+        *rows, columns, chunks, steps, shifts, shares, scales, halves = arguments[:-3]
+        best, groups, group = arguments[-3:]
         scores = _scores(builder, rows, columns, chunks, steps, shifts, shares, scales, halves)
         name = _everywhere(builder, builder.trunc(group, INDEX))
         for place, score in enumerate(scores):
-            at = builder.add(best, _const(4 * LANES * place))
-            best_at = _pointer(builder, at, FLOATS)
-            name_at = builder.add(at, _const(4 * LANES * ROWS * BLOCKS))
-            name_at = _pointer(builder, name_at, INTS)
+            offset = _const(4 * LANES * place)
+            best_at = _pointer(builder, builder.add(best, offset), FLOATS)
+            name_at = _pointer(builder, builder.add(groups, offset), INTS)
             before, known = builder.load(best_at, align=4), builder.load(name_at, align=4)
             higher = builder.fcmp_ordered(">", score, before)
             builder.store(builder.select(higher, score, before), best_at, align=4)
             builder.store(builder.select(higher, name, known), name_at, align=4)
         return context.get_dummy_value()
 
-    return types.void(*[types.intp] * 13), generate
+    return types.void(*[types.intp] * 14), generate
 
 
 @intrinsic
-def two_best_16(_context, row, dead, groups, best):
-    """Of each lane the two largest of row + dead, `groups` times 16 floats, and which groups they
-    are in, where several are equal the first: best (4, 16), the last two rows in int32. All are
+def two_best_16(_context, row, dead, groups, best, which):
+    """Of each lane the two largest of row + dead, `groups` times 16 floats: best (2, 16); and which
+    groups they are in, where several are equal the first: which (2, 16) in int32. All are
     addresses, but for the number of groups."""
 
     def generate(context, builder, _signature, arguments):
-        row, dead, groups, best = arguments
+        row, dead, groups, best, which = arguments
         size = 4 * LANES
 
         def step(g, values):
@@ -180,11 +181,12 @@ def two_best_16(_context, row, dead, groups, best):
         values = _loop(builder, "two", groups, nothing * BLOCKS, step)
         for b in range(BLOCKS):
             for number, value in enumerate(values[4 * b : 4 * b + 4]):
-                at = builder.add(best, _const(size * (BLOCKS * number + b)))
+                at = builder.add((best, best, which, which)[number], _const(size * b))
+                at = builder.add(at, _const(size * BLOCKS * (number % 2)))
                 builder.store(value, _pointer(builder, at, value.type), align=4)
         return context.get_dummy_value()
 
-    return types.void(*[types.intp] * 4), generate
+    return types.void(*[types.intp] * 5), generate
 
 
 def _reduced(builder, name, kind, vectors):

@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from glie.kernels._compiled import _compile, _inline, address
+from glie.kernels._compiled import _compile, _inline
 from glie.kernels._integers import COLUMNS, NUMBERS, ROWS, best_4x16, best_of_16, scores_4x16
+from glie.kernels._tiles import address
 from glie.kernels.nearest import LARGEST, TOP
 
 
@@ -171,8 +172,8 @@ def best_range(
     """For the lists first..last: score[j] and found[j], the best codeword of list c for row
     wanted[j], for every j in bounds[c]..bounds[c + 1]."""
     width = numbers.shape[1]
-    best = np.empty((2, ROWS, COLUMNS), np.float32)  # the scores, and their groups as integers
-    which = best.view(np.int32)[1]
+    best = np.empty((ROWS, COLUMNS), np.float32)
+    which = np.empty((ROWS, COLUMNS), np.int32)
     rows = np.empty(ROWS, np.int64)
     at = np.empty(ROWS, np.int64)
     shifts = np.empty(ROWS, np.int32)
@@ -183,7 +184,7 @@ def best_range(
             for r in range(ROWS):
                 rows[r] = wanted[min(begin + r, bounds[c + 1] - 1)]
             four_rows(numbers, steps, sums, rows, at, shifts, factors)
-            best[0] = -np.inf
+            best[:] = -np.inf
             which[:] = starts[c]
             for g in range(starts[c], starts[c + 1]):
                 best_4x16(
@@ -199,10 +200,11 @@ def best_range(
                     address(scales) + 4 * g * COLUMNS,
                     address(halves) + 4 * g * COLUMNS,
                     address(best),
+                    address(which),
                     g,
                 )
             for r in range(min(ROWS, bounds[c + 1] - begin)):
                 here = 4 * r * COLUMNS
                 place = best_of_16(address(best) + here, address(which) + here)
-                score[begin + r] = best[0, r, place % COLUMNS]
+                score[begin + r] = best[r, place % COLUMNS]
                 found[begin + r] = names[place // COLUMNS, place % COLUMNS]

@@ -24,7 +24,11 @@ ADDS_FOURS = HAS_AVX512 or (HAS_AVX2 and "+avxvnni" in FEATURES)
 SATURATES = HAS_AVX2 and not ADDS_FOURS  # sums of two products stop at 16 bits
 
 ROWS = 4  # of a tile
+MOST_BLOCKS = 3  # of a tile: LLVM vectors of query vectors
 LANES = 16 if HAS_AVX512 else 8  # query vectors in one LLVM vector
+# A tile of a matrix product: its sums, and what they need, fill the registers.
+TILE_ROWS, TILE_BLOCKS = (8 if HAS_AVX512 else 6), 2
+TILE_COLUMNS = LANES * TILE_BLOCKS
 SPLIT = 16  # bytes that are split in one step
 
 WORD = ir.IntType(64)  # an address, an offset or a count
@@ -54,6 +58,55 @@ def _everywhere(builder, number):
     nothing = ir.Constant(ir.VectorType(number.type, LANES), ir.Undefined)
     first = builder.insert_element(nothing, number, _const(0, INDEX))
     return builder.shuffle_vector(first, nothing, _const(0, INTS))
+
+
+@intrinsic
+def address(context, array):
+    """The address of an array as a signed number: signed plus unsigned would be a float. An array
+    that a loop knows only by its address has to be used once more behind the loop, or its memory is
+    freed before."""
+
+    def generate(context, builder, signature, arguments):
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        return builder.ptrtoint(data, WORD)
+
+    return types.int64(array), generate
+
+
+@intrinsic
+def copy_bytes(_context, source, target, size):
+    """Copy `size` bytes; all are addresses, but for the size."""
+
+    def generate(context, builder, _signature, arguments):
+        source, target, size = arguments
+        byte = ir.IntType(8)
+        cgutils.raw_memcpy(
+            builder, _pointer(builder, target, byte), _pointer(builder, source, byte), size, 1
+        )
+        return context.get_dummy_value()
+
+    return types.void(*[types.intp] * 3), generate
+
+
+@intrinsic
+def load_half(_context, address):
+    """The float of which an address holds the upper half."""
+
+    def generate(_context, builder, _signature, arguments):
+        bits = builder.zext(_load(builder, arguments[0], ir.IntType(16), align=1), INDEX)
+        return builder.bitcast(builder.shl(bits, _const(16, INDEX)), FLOAT)
+
+    return types.float32(types.intp), generate
+
+
+@intrinsic
+def lowest_bit(_context, word):
+    """The place of the lowest bit of a number that is not 0."""
+
+    def generate(_context, builder, _signature, arguments):
+        return builder.cttz(arguments[0], _const(1, ir.IntType(1)))
+
+    return types.int64(types.uint64), generate
 
 
 def _call(builder, name, kind, *arguments):
@@ -173,56 +226,61 @@ IN_SMALL = (SMALL, INTS, _add_small)
 IN_PAIRS = (INTS, FLOATS, _add_pairs)
 
 
-def _tile(blocks, kinds, rows=ROWS):
-    """Four stored rows, `rows` at a time, by `blocks` blocks of query vectors."""
+def _tile(kinds, rows=ROWS):
+    """Four stored rows, `rows` at a time, by one to three blocks of query vectors."""
 
     @intrinsic
-    def tile(_context, stored, steps, tokens, offsets, scales, best):
+    def tile(_context, blocks, stored, steps, tokens, offsets, scales, best):
         """best[t] = max(best[t], scales[r] * (stored[r] . token t - offsets[t])), all given by
         address: stored (4, steps) and tokens (steps, LANES * blocks) in items of four bytes, which
         are a number in single precision, two in bfloat16, or four small integers; scales (4),
         offsets and best (LANES * blocks) in single precision."""
 
         def generate(context, builder, _signature, arguments):
-            stored, steps, tokens, offsets, scales, best = arguments
-            products = []
-            for first in range(0, ROWS, rows):
-                at = builder.add(stored, builder.mul(steps, _const(4 * first)))
-                products += _products(builder, rows, blocks, at, steps, tokens, kinds)
-            scale = [
-                _everywhere(builder, _load(builder, builder.add(scales, _const(4 * r)), FLOAT))
-                for r in range(ROWS)
-            ]
-            for b in range(blocks):
-                offset = _load(builder, builder.add(offsets, _const(4 * LANES * b)), FLOATS)
-                place = _pointer(builder, builder.add(best, _const(4 * LANES * b)), FLOATS)
-                highest = builder.load(place, align=4)
-                for r in range(ROWS):
-                    total = products[r][b]
-                    if total.type != FLOATS:
-                        total = builder.sitofp(total, FLOATS)
-                    score = builder.fmul(builder.fsub(total, offset), scale[r])
-                    higher = builder.fcmp_ordered(">", score, highest)
-                    highest = builder.select(higher, score, highest)
-                builder.store(highest, place, align=4)
+            for some in range(1, MOST_BLOCKS + 1):
+                with builder.if_then(builder.icmp_unsigned("==", arguments[0], _const(some))):
+                    _score(builder, some, kinds, rows, *arguments[1:])
             return context.get_dummy_value()
 
-        return types.void(*[types.intp] * 6), generate
+        return types.void(*[types.intp] * 7), generate
 
     return tile
 
 
+def _score(builder, blocks, kinds, rows, stored, steps, tokens, offsets, scales, best):
+    """A tile of `blocks` blocks."""
+    products = []
+    for first in range(0, ROWS, rows):
+        at = builder.add(stored, builder.mul(steps, _const(4 * first)))
+        products += _products(builder, rows, blocks, at, steps, tokens, kinds)
+    scale = [
+        _everywhere(builder, _load(builder, builder.add(scales, _const(4 * r)), FLOAT))
+        for r in range(ROWS)
+    ]
+    for b in range(blocks):
+        offset = _load(builder, builder.add(offsets, _const(4 * LANES * b)), FLOATS)
+        place = _pointer(builder, builder.add(best, _const(4 * LANES * b)), FLOATS)
+        highest = builder.load(place, align=4)
+        for r in range(ROWS):
+            total = products[r][b]
+            if total.type != FLOATS:
+                total = builder.sitofp(total, FLOATS)
+            score = builder.fmul(builder.fsub(total, offset), scale[r])
+            higher = builder.fcmp_ordered(">", score, highest)
+            highest = builder.select(higher, score, highest)
+        builder.store(highest, place, align=4)
+
+
 @intrinsic
-def multiply_6x16(_context, rows, dim, columns, out, stride):
-    """out[r, c] = rows[r] . column c, for six rows (dim,) and sixteen columns (dim, 16), all given
-    by address; the rows of `out` are `stride` bytes apart."""
+def multiply_tile(_context, rows, dim, columns, out, stride):
+    """out[r, c] = rows[r] . column c, for TILE_ROWS rows (dim,) and TILE_COLUMNS columns (dim,
+    TILE_COLUMNS), all given by address; the rows of `out` are `stride` bytes apart."""
 
     def generate(context, builder, _signature, arguments):
         rows, dim, columns, out, stride = arguments
-        blocks = 16 // LANES
-        products = _products(builder, 6, blocks, rows, dim, columns, IN_FLOATS)
-        for r in range(6):
-            for b in range(blocks):
+        products = _products(builder, TILE_ROWS, TILE_BLOCKS, rows, dim, columns, IN_FLOATS)
+        for r in range(TILE_ROWS):
+            for b in range(TILE_BLOCKS):
                 offset = builder.add(builder.mul(stride, _const(r)), _const(4 * LANES * b))
                 place = _pointer(builder, builder.add(out, offset), FLOATS)
                 builder.store(products[r][b], place, align=4)
@@ -273,9 +331,6 @@ def _split(bits):
 
 
 split_8, split_4, split_2, split_1 = (_split(bits) for bits in (8, 4, 2, 1))
-tile_1, tile_2, tile_3 = (_tile(blocks, IN_FLOATS) for blocks in (1, 2, 3))
+score_floats, score_pairs = _tile(IN_FLOATS), _tile(IN_PAIRS)
 # without VNNI the sums of four rows and what they need do not fit into the registers
-small_1, small_2, small_3 = (
-    _tile(blocks, IN_SMALL, ROWS if ADDS_FOURS else ROWS // 2) for blocks in (1, 2, 3)
-)
-pairs_1, pairs_2, pairs_3 = (_tile(blocks, IN_PAIRS) for blocks in (1, 2, 3))
+score_small = _tile(IN_SMALL, ROWS if ADDS_FOURS else ROWS // 2)

@@ -46,9 +46,9 @@ def coarse_maxsim(
     """Scores (Q, P) of stored rows, and the error bound of each query (Q,)."""
     from glie.kernels import _coarse, _tiles
 
-    bits = BITS.get(vectors.dtype, 0)
+    bits = BITS.get(vectors.dtype, 16)
     tokens = np.ascontiguousarray(tokens, dtype=np.float32)
-    if bits:
+    if bits < 16:
         ordered = scan_order(tokens, vectors.dtype)
         most = 64 if bits == 8 and _tiles.SATURATES else 127  # two products must fit into 16 bits
         query = rounded(ordered, 2**bits - 1, most)
@@ -70,7 +70,8 @@ def coarse_maxsim(
                 part - part[0],
                 offsets,
                 query.units[mine],
-                rows,
+                rows.ctypes.data,
+                rows.shape[1],
                 bits,
                 vectors.dim,
                 starts,

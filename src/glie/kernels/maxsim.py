@@ -41,6 +41,7 @@ def maxsim(
     from glie.kernels import _compiled
 
     scan = _scan(tokens, vectors)
+    where = scan.rows.ctypes.data
     scores = np.empty((len(token_offsets) - 1, len(starts)), dtype=np.float32)
 
     def some(queries: slice, offsets: Ints) -> Callable[[int, int], None]:
@@ -49,7 +50,7 @@ def maxsim(
 
         def run(first: int, last: int) -> None:
             _compiled.maxsim_range(
-                mine, offsets - offsets[0], *scan[1:], starts, ends, first, last, out
+                mine, offsets - offsets[0], where, *scan[2:], starts, ends, first, last, out
             )
 
         return run
@@ -157,13 +158,13 @@ def maxsim_reference(
 
 
 class _Scan(NamedTuple):
-    """The input of the compiled loop. Stored numbers are the upper bits of a float32, or have a few
-    bits each."""
+    """The input of the compiled loop, which knows rows by their address: so it is compiled once for
+    all types, and for arrays that cannot be written to."""
 
     tokens: Floats  # (T, ...), with their numbers in the order of the loop
-    stored: npt.NDArray[Any]  # (T, ...)
-    shift: np.uint32  # to the left, which makes float32 bits of a stored number
-    bits: int  # of a number; 0: upper bits of a float32
+    rows: npt.NDArray[Any]  # (T, ...)
+    size: int  # bytes of a row
+    bits: int  # of a number: a float, the upper half of one, or a level
     dim: int
 
 
@@ -171,12 +172,12 @@ def _scan(tokens: Floats, vectors: Floats | Packed) -> _Scan:
     tokens = np.ascontiguousarray(tokens, dtype=np.float32)
     if not isinstance(vectors, Packed):
         plain = np.ascontiguousarray(vectors, dtype=np.float32)
-        return _Scan(tokens, plain.view(np.uint32), np.uint32(0), 0, tokens.shape[1])
+        return _Scan(tokens, plain, 4 * tokens.shape[1], 32, tokens.shape[1])
     rows = np.ascontiguousarray(vectors.rows)
     if vectors.dtype == BFLOAT16:
-        return _Scan(tokens, rows.view("<u2"), np.uint32(16), 0, vectors.dim)
-    bits = BITS[vectors.dtype]
-    return _Scan(scan_order(tokens, vectors.dtype), rows, np.uint32(0), bits, vectors.dim)
+        return _Scan(tokens, rows, 2 * vectors.dim, 16, vectors.dim)
+    ordered, bits = scan_order(tokens, vectors.dtype), BITS[vectors.dtype]
+    return _Scan(ordered, rows, rows.shape[1], bits, vectors.dim)
 
 
 def in_lanes(tokens: npt.NDArray[Any]) -> npt.NDArray[Any]:

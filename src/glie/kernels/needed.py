@@ -91,7 +91,8 @@ def needed_pairs(
     kept = np.zeros((len(used), limit), np.int64)
     counts = np.zeros(len(used), np.int64)
     how = np.ascontiguousarray(anchors), used, found, weights, *rotation(anchors.shape[2])
-    book = np.array(shares, np.float32), *codewords[:3], codewords.places
+    fours = codewords.levels.view(np.uint32)[..., 0]
+    book = np.array(shares, np.float32), fours, *codewords[1:3], codewords.places
 
     def run(first: int, last: int) -> None:
         _needed.needed_range(
@@ -198,7 +199,7 @@ def most_needed(similarity: Floats, permanent: int, unordered: int = 0) -> Ints:
     free = (np.arange(len(dead)) >= permanent) & (dead == 0)
     order = np.empty(max(members - permanent - unordered, 0), np.int64)
     if len(order):
-        _needed.remove(padded, dead, free, order)
+        _needed.remove(padded, len(padded), dead, free, order)
     return np.concatenate([np.flatnonzero(free), order[::-1]])
 
 

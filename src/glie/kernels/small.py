@@ -7,10 +7,15 @@ either way, and keep their order.
 
 from __future__ import annotations
 
+import functools
 import sys
+
+from glie.kernels.loop_cache import some_are_kept
 
 # Products of two numbers that a process computes in numpy, half a second to a second of work.
 MOST_PRODUCTS = 2_000_000_000
+# The same where loops were never compiled on this machine, which takes ten seconds.
+BEFORE_COMPILING = 4 * MOST_PRODUCTS
 
 _LOOPS = "glie.kernels._compiled"  # every other file of loops imports it
 _done = 0
@@ -18,8 +23,16 @@ _done = 0
 
 def is_small(products: int) -> bool:
     """Whether work of so many products, after all that this process has done in numpy, still takes
-    less time than loading the loops. Once they are loaded, nothing is small."""
-    return _LOOPS not in sys.modules and _done + products <= MOST_PRODUCTS
+    less time than loading the loops, or compiling them. Once they are loaded, nothing is small."""
+    if _LOOPS in sys.modules:
+        return False
+    work = _done + products
+    return work <= MOST_PRODUCTS or (work <= BEFORE_COMPILING and not _are_kept())
+
+
+@functools.cache
+def _are_kept() -> bool:
+    return some_are_kept("_compiled")
 
 
 def in_numpy(products: int) -> bool:

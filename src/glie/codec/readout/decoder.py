@@ -157,19 +157,20 @@ class Columns:
     """A matrix in the layout of the compiled product. No row of `rows @ columns` depends on the
     others; numpy's product rounds differently for other numbers of rows, and starts threads."""
 
-    TOGETHER = 16  # columns
     __array_ufunc__ = None  # numpy leaves `@` to this class
 
     def __init__(self, matrix: npt.NDArray[np.float32]) -> None:
+        from glie.kernels._tiles import TILE_COLUMNS
+
         height, self.width = matrix.shape
-        filled = np.pad(matrix, [(0, 0), (0, -self.width % self.TOGETHER)])
-        apart = filled.reshape(height, -1, self.TOGETHER).swapaxes(0, 1)
+        filled = np.pad(matrix, [(0, 0), (0, -self.width % TILE_COLUMNS)])
+        apart = filled.reshape(height, -1, TILE_COLUMNS).swapaxes(0, 1)
         self.groups = np.ascontiguousarray(apart, np.float32)
 
     def __rmatmul__(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         from glie.kernels._decoder import multiply
 
-        out = np.empty((len(rows), len(self.groups) * self.TOGETHER), np.float32)
+        out = np.empty((len(rows), len(self.groups) * self.groups.shape[2]), np.float32)
         multiply(np.ascontiguousarray(rows, np.float32), self.groups, out)
         return out[:, : self.width]
 
@@ -257,7 +258,7 @@ def _fill(
             vectors,
         )
 
-    over_ranges(run, len(anchors), chunk=max(1, SLOTS_TOGETHER * len(anchors) // int(starts[-1])))
+    over_ranges(run, int(starts[-1]), chunk=SLOTS_TOGETHER)
 
 
 def _fill_by_slot(
