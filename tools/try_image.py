@@ -3,7 +3,7 @@
 python tools/try_image.py        (make image)
 
 The first stage runs in a temporary folder in which the image's folders lie: /opt/glie, /src, ...
-The second stage is only copies. Then the image's own user, or someone who may as little, indexes and
+The second stage is only copies. Then the image's own user indexes and
 serves documents: of the whole file system, only /data, /cache and /tmp can be written.
 """
 
