@@ -129,7 +129,7 @@ def test_importing_is_light() -> None:
         *("torch", "transformers", "numba", "PIL", "pypdfium2", "rich", "typer", "sklearn"),
         *("scipy", "matplotlib", "peft", "datasets", "pandas", "onnxruntime", "tokenizers"),
         *("sentence_transformers", "huggingface_hub"),
-        *("qdrant_client", "qdrant_edge", "lancedb", "pyarrow", "ray"),
+        *("qdrant_client", "qdrant_edge", "lancedb", "pyarrow", "ray", "psycopg"),
     ]
     code = f"import sys, glie; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -158,7 +158,7 @@ from glie.distributed.ingest import ingest_on_ray
 import importlib.metadata
 found = importlib.metadata.version
 def version(name):
-    if name in ("qdrant-client", "qdrant-edge-py", "lancedb"):
+    if name in ("qdrant-client", "qdrant-edge-py", "lancedb", "psycopg"):
         raise importlib.metadata.PackageNotFoundError(name)
     return found(name)
 importlib.metadata.version = version
@@ -207,6 +207,7 @@ for part in (
     lambda: glie.engines.connect("qdrant", "http://localhost", "x"),
     lambda: glie.engines.connect("qdrant-edge", folder, "x"),
     lambda: glie.engines.connect("lancedb", folder, "x"),
+    lambda: glie.engines.connect("postgres", "postgresql://localhost", "x"),
 ):
     try:
         part()

@@ -119,7 +119,7 @@ def search(
     prefetch: Annotated[
         int | None,
         typer.Option(
-            help="Pages that the engine scores by their codes: those with the nearest means.",
+            help="Pages that are scored by their codes: those with the nearest means.",
             show_default="all of a small collection, 1,000 or more of a large one",
             rich_help_panel=ENGINE_PANEL,
         ),
