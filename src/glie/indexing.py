@@ -10,13 +10,13 @@ from pathlib import Path
 from glie.codec.codec import Codec
 from glie.codec.readout import shared
 from glie.encoders import Encoder, load_encoder
+from glie.encoders.recorded import encoder_of
 from glie.errors import InputError
 from glie.identity import EncoderId
 from glie.index.folder import MANIFEST
 from glie.index.index import Index
 from glie.index.words import language_named
 from glie.ingest import found_documents
-from glie.retriever import encoder_of
 
 BYTES_PER_PAGE = 520  # the default budget
 FREE = "free"  # the name of normalised k-means, which is not fitted

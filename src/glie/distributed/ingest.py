@@ -15,14 +15,13 @@ import logging
 import os
 import re
 import shutil
-import socket
 import uuid
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from glie.codec.codec import Codec
+from glie.distributed.cluster import cluster, import_ray, said
 from glie.documents import FoundDocument
 from glie.documents.known import (
     KnownDocument,
@@ -32,6 +31,7 @@ from glie.documents.known import (
 )
 from glie.encoders import load_encoder
 from glie.encoders.base import Encoder
+from glie.encoders.recorded import encoder_of, load_recorded
 from glie.engines.base import Engine
 from glie.engines.collection import Collection
 from glie.engines.exporting import upload
@@ -41,7 +41,6 @@ from glie.errors import (
     GlieError,
     IndexFolderError,
     InputError,
-    MissingExtraError,
 )
 from glie.identity import EncoderId, check_encoder, check_match
 from glie.index.index import Index
@@ -55,9 +54,7 @@ from glie.ingest import (
     lacks_images,
     store_documents,
 )
-from glie.kernels.parallel import cores
 from glie.progress import ignore
-from glie.retriever import encoder_of, load_recorded
 
 DOCUMENTS_PER_SHARD = 32  # at most: the work that is lost if a worker dies
 SHARDS_PER_WORKER = 4  # at least, so that workers finish at about the same time
@@ -104,7 +101,7 @@ def ingest_on_ray(
     time, each with `gpus` GPUs. A worker gets its encoder from `load`; by default it loads the same
     name and revision.
     """
-    ray = _ray()
+    import_ray()  # it may be missing
     check_encoder(target, encoder)
     if keep_images and isinstance(target, Collection):
         raise InputError("keep_images: pictures are kept in an index, not in an engine")
@@ -114,7 +111,7 @@ def ingest_on_ray(
     by_name = functools.partial(load_recorded, EncoderId.of(encoder))
     task = _Task(place, load or by_name, EncoderId.of(encoder), reading, _language(target))
     lock = target.writing() if isinstance(target, Index) else contextlib.nullcontext()
-    with lock, _folder(place), _cluster(ray, workers):
+    with lock, _folder(place), cluster(workers) as ray, _quiet():
         take_unfinished(target, place)
         known, report = known_documents(target), Report()
         if isinstance(target, Index) and keep_images:
@@ -239,7 +236,7 @@ def _results(
                 raise GlieError(result["error"])
             yield result
     except ray.exceptions.RayError as error:
-        raise GlieError(f"Ray: {_said(error)}; what is finished is kept") from None
+        raise GlieError(f"Ray: {said(error)}; what is finished is kept") from None
 
 
 _loaded: dict[str, Encoder] = {}  # in a worker: the encoder of the run, kept between shards
@@ -264,8 +261,8 @@ def _made(batch: Mapping[str, Any], task: _Task) -> dict[str, list[str]]:
     except GlieError as error:
         return {"result": [json.dumps({"error": str(error)})]}
     except Exception as error:  # from any encoder; Ray would show a stack trace
-        said = f"a Ray worker: {_said(error)}; what is finished is kept"
-        return {"result": [json.dumps({"error": said})]}
+        why = f"a Ray worker: {said(error)}; what is finished is kept"
+        return {"result": [json.dumps({"error": why})]}
     shutil.rmtree(making, ignore_errors=True)
     result = {
         "shard": group["shard"],
@@ -358,57 +355,11 @@ def _folder(place: Path) -> Iterator[None]:
             place.rmdir()
 
 
-def _ray() -> Any:
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # silences a warning
-    try:
-        import ray
-        import ray.data
-    except ImportError:
-        raise MissingExtraError("working on a Ray cluster", "ray") from None
-    return ray
-
-
 @contextlib.contextmanager
-def _cluster(ray: Any, workers: int | None) -> Iterator[None]:
-    """A cluster to work on. One that is started here is stopped in the end."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", category=DeprecationWarning, module="ray")
-        logging.getLogger("ray.data").setLevel(logging.ERROR)
-        ray.data.DataContext.get_current().enable_progress_bars = False
-        if ray.is_initialized():
-            yield
-            return
-        options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
-        address = os.environ.get("RAY_ADDRESS")
-        if address is None:
-            options |= {"include_dashboard": False, "num_cpus": max(cores(), workers or 1)}
-        try:
-            _check_address(address)
-            ray.init(**options)
-        except Exception as error:  # of any class: a node that times out is a plain Exception
-            ray.shutdown()  # what has started of it
-            if address is None:
-                raise GlieError(
-                    f"Ray does not start on this machine ({_said(error)}); `ray start --head` "
-                    "shows why, and `glie index` works without it"
-                ) from None
-            raise GlieError(
-                f"Ray at {address}: cannot be reached ({_said(error)}); start the cluster, or "
-                "unset RAY_ADDRESS to start one here"
-            ) from None
-        try:
-            yield
-        finally:
-            ray.shutdown()
+def _quiet() -> Iterator[None]:
+    """Ray Data without its logs and bars."""
+    import ray.data as data
 
-
-def _check_address(address: str | None) -> None:
-    """Fail at once if nothing listens there; Ray would try for minutes."""
-    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
-    if host and port.isdecimal():
-        socket.create_connection((host, int(port)), timeout=10).close()
-
-
-def _said(error: BaseException) -> str:
-    first = str(error).strip().partition("\n")[0]
-    return f"{type(error).__name__}: {first}"
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    data.DataContext.get_current().enable_progress_bars = False
+    yield
