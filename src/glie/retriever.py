@@ -78,8 +78,9 @@ class Retriever:
     """An index and its encoder, which is loaded when the first question is asked.
 
     `index` is a folder, whose latest state each search sees: that of an index, or of shards (see
-    `open_index`). Or it is an open Index, or a collection in an engine, which is searched as it is. By default the encoder is the one that the index
-    records, at the recorded revision. An `encoder` with other weights is refused.
+    `open_index`). Or it is an open Index, or a collection in an engine, which is searched as it is.
+    By default the encoder is the one that the index records, at the recorded revision. An `encoder`
+    with other weights is refused.
 
     Several threads may share a retriever.
     """

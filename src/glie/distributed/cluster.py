@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import socket
+import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -81,11 +82,13 @@ def running(address: str | None = None) -> Any | None:
     """Ray, connected to the cluster at an address, by default the one that RAY_ADDRESS names or the
     one that runs on this machine; None if there is none."""
     address = address or os.environ.get("RAY_ADDRESS")
-    if address is None and not LOCAL.exists():
+    if address is None and not LOCAL.exists() and "ray" not in sys.modules:
         return None
     ray = import_ray()
     if ray.is_initialized():
         return ray
+    if address is None and not LOCAL.exists():
+        return None
     if address is not None:
         connect(ray, address)
         return ray

@@ -165,9 +165,7 @@ class Fleet:
             return HEDGE_FIRST
         return max(HEDGE_LEAST, known[int(HEDGE_SHARE * len(known))])
 
-    def ask(
-        self, method: str, requests: Mapping[str, tuple[Any, ...]], deadline: float
-    ) -> Answers:
+    def ask(self, method: str, requests: Mapping[str, tuple[Any, ...]], deadline: float) -> Answers:
         """The answer of one replica of each shard, until `deadline`, a time of time.monotonic().
         Raises BusyError if all replicas of a shard are busy, StaleError if one is ahead, and what a
         replica refuses."""
@@ -185,8 +183,10 @@ class Fleet:
                 if not asking.waiting:
                     if now >= asking.again:
                         self._start(method, shard, asking, calls)
-                elif asking.waiting == 1 and now - asking.began >= hedge and self._start(
-                    method, shard, asking, calls
+                elif (
+                    asking.waiting == 1
+                    and now - asking.began >= hedge
+                    and self._start(method, shard, asking, calls)
                 ):
                     self.hedged += 1
             until = min(deadline, *(_due(asking, hedge) for asking in open_.values()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
 import os
 import threading
 import time
@@ -122,8 +123,8 @@ class Local:
     def call(self, method: str, *arguments: Any) -> Future[Any]:
         if method == "sign":
             return self._pool.submit(lambda: None)
-        seconds, *rest = arguments
-        return self._pool.submit(refusing, getattr(self._shard, method), *rest)
+        # the first argument says how long the caller waits
+        return self._pool.submit(refusing, getattr(self._shard, method), *arguments[1:])
 
 
 def refusing(work: Callable[..., Any], *arguments: Any) -> Any:
@@ -155,10 +156,8 @@ class Actor:
         self._meters = None if meters is None else meters()
         self._counts = {"answered": 0, "busy": 0, "late": 0, "failed": 0}
         self._pages = 0
-        try:
+        with contextlib.suppress(StaleError):  # a later one was committed: searches say which
             self._opened(version)
-        except StaleError:  # a later one was committed: searches say which
-            pass
 
     def _opened(self, version: str) -> None:
         self._pages = self._shard.prepare(version)

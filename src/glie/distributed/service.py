@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import os
 import time
 import uuid
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from glie.distributed.fleet import Fleet, Refused, Replica
 from glie.distributed.metrics import RayMeters
 from glie.distributed.replica import Actor, version_of
 from glie.distributed.shards import Shards
-from glie.errors import ClusterError, IndexFolderError, InputError
+from glie.errors import ClusterError, InputError
 from glie.index.index import Index
 from glie.progress import OnProgress, Progress, ignore
 
@@ -98,10 +99,12 @@ def _launch(
     from ray.util.placement_group import placement_group
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+    nodes = sum(node["Alive"] for node in ray.nodes())
     version = version_of(shards.folders[shard], Index.open(shards.place(shard)))
     group = placement_group(
         [{"CPU": cpus}] * replicas,
-        strategy="SPREAD",
+        # with a node to spare, no two replicas are ever on one node, also after one has died
+        strategy="STRICT_SPREAD" if nodes > replicas else "SPREAD",
         name=f"{_prefix(shards)}{shard}/{launch}",
         lifetime="detached",
     )
@@ -142,7 +145,9 @@ def _launch(
         ray.util.remove_placement_group(group)
         if isinstance(error, ray.exceptions.RayError):
             cause = getattr(error, "cause", None) or error
-            raise ClusterError(f"shard {shard}: its replicas do not start ({said(cause)})") from None
+            raise ClusterError(
+                f"shard {shard}: its replicas do not start ({said(cause)})"
+            ) from None
         raise
 
 
@@ -205,9 +210,7 @@ def replace(shards: Shards, shard: str, folder: str | Path) -> Path:
 
 def _prepare(fleet: Fleet, shard: str, version: str) -> None:
     """Let the replicas of a shard open a state. Those that are restarting open it later."""
-    calls = []
-    for replica in fleet.all(shard):
-        calls.append(replica.call("prepare", SECONDS_TO_START, version))
+    calls = [replica.call("prepare", SECONDS_TO_START, version) for replica in fleet.all(shard)]
     concurrent.futures.wait(calls, timeout=SECONDS_TO_START)
     whys = []
     for call in calls:
@@ -223,8 +226,6 @@ def _prepare(fleet: Fleet, shard: str, version: str) -> None:
 def fleet_of(shards: Shards, address: str | None) -> Fleet | None:
     """The replicas that serve a folder. None if there are none, and no cluster was named: by
     `address`, or RAY_ADDRESS."""
-    import os
-
     ray = running(address)
     if ray is None:
         return None
@@ -248,12 +249,12 @@ def fleet_of(shards: Shards, address: str | None) -> Fleet | None:
 
 def named_cluster(address: str | None = None) -> Any:
     """Ray, connected to a cluster that runs; an error says how to start one."""
+    import_ray()
     ray = running(address)
     if ray is None:
-        import_ray()
         raise ClusterError(
-            "no Ray cluster: RAY_ADDRESS is not set, and none runs on this machine; `glie cluster "
-            "serve SHARDS` starts one"
+            "no Ray cluster: RAY_ADDRESS is not set, and none runs on this machine; `ray start "
+            "--head` starts one"
         )
     return ray
 

@@ -5,25 +5,22 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import functools
 import os
 import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Unpack
 
-import numpy as np
-
 from glie.codec.codec import Codec
 from glie.codec.codes import Codes
-from glie.distributed import merging
-from glie.distributed.asked import Asked, state_of, total
-from glie.distributed.fleet import Answers, Fleet, StaleError
-from glie.distributed.merging import Best
-from glie.distributed.replica import Local, version_of
+from glie.distributed.asked import state_of
+from glie.distributed.fleet import Fleet, StaleError
+from glie.distributed.searching import Search
 from glie.distributed.shards import Shards
+from glie.distributed.view import View, fleet_for
 from glie.errors import ClusterError, IdError, InputError
 from glie.filters import Filter, distinct_ids
 from glie.identity import EncoderId, Identified
@@ -31,24 +28,18 @@ from glie.index.adding import Batch
 from glie.index.index import Index
 from glie.index.info import IndexInfo
 from glie.index.words import analyzer_of, common
-from glie.kernels.parallel import cores
 from glie.lexical.bm25 import Statistics
 from glie.lexical.query import Phrase, Query, parse
 from glie.lexical.terms import Analyzer
 from glie.pages import Pages
-from glie.search.hybrid import BEST, BY_WORDS
 from glie.search.options import (
-    LATE,
-    LEXICAL,
     SearchKeywords,
     SearchOptions,
     check_number,
-    checked_queries,
 )
-from glie.search.results import Cost, Hits
+from glie.search.results import Hits
 
 DEADLINE = 10.0  # seconds of a search
-FIRST_SHARE = 0.6  # of the deadline, for the first of two rounds
 SECONDS_BETWEEN_LOOKS = 1.0  # for what other processes have committed
 
 
@@ -70,15 +61,14 @@ class ShardedIndex:
         *,
         deadline: float = DEADLINE,
     ) -> None:
-        """`fleet` are the replicas that are asked; by default, one of each shard in this
-        process."""
-        self._shards, self.deadline = shards, deadline
-        self._indexes = {name: Index.open(shards.place(name)) for name in shards.names}
-        self._versions = self._named()
-        self._check_alike()
-        self._fleet = fleet or _local(shards)
+        """`fleet` are the replicas that are asked; by default they are found when the first
+        question is asked."""
+        self.deadline = deadline
+        self._view = View.of(shards)
+        self._view.check_alike()
+        self._fleet = functools.cache(lambda: fleet_for(shards) if fleet is None else fleet)
         self._looked = time.monotonic()
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
 
     @classmethod
     def create(
@@ -103,37 +93,28 @@ class ShardedIndex:
         """Open a folder of shards. `address` is that of the Ray cluster which serves it; by default
         the one that RAY_ADDRESS names, or the one that runs on this machine. If there is none, the
         shards are searched in this process."""
-        from glie.distributed.service import fleet_of
-
         shards = Shards.read(path)
-        return cls(shards, fleet_of(shards, address), deadline=deadline)
-
-    def _named(self) -> dict[str, str]:
-        """The states that are shown, by shard."""
-        folders = self._shards.folders
-        return {name: version_of(folders[name], index) for name, index in self._indexes.items()}
-
-    def _check_alike(self) -> None:
-        """All shards share a codec, an encoder and a language: otherwise scores do not compare."""
-        (_, one), *others = self._indexes.items()
-        for _, other in others:
-            alike = one.codec.same_codes_as(other.codec) and one.encoder == other.encoder
-            if not alike or one.language != other.language:
-                raise InputError(
-                    f"{other.path}: another codec, encoder or language than {one.path}; shards "
-                    "share them: make all with one codec (`glie codec fit-sample`)"
-                )
+        fleet = None if address is None else fleet_for(shards, address)
+        return cls(shards, fleet, deadline=deadline)
 
     # what it is
 
     @property
     def path(self) -> Path:
-        return self._shards.path
+        return self._view.shards.path
 
     @property
     def shards(self) -> dict[str, Index]:
         """The indexes, by the name of the shard."""
         return dict(self._indexes)
+
+    def shard_of(self, page_or_document: str) -> str:
+        """The name of the shard that a new page, or document, belongs to."""
+        return self._view.shards.shard_of(page_or_document)
+
+    @property
+    def _indexes(self) -> dict[str, Index]:
+        return self._view.indexes
 
     @property
     def _one(self) -> Index:
@@ -192,7 +173,7 @@ class ShardedIndex:
 
     def codes(self, ids: Sequence[str]) -> Codes:
         """The stored codes of some pages of one shard, such as one page."""
-        by_shard = self._by_shard(distinct_ids(ids))
+        by_shard = self.by_shard(distinct_ids(ids))
         if len(by_shard) != 1:
             raise InputError(f"codes: expected pages of one shard, found {len(by_shard)} shards")
         return self._indexes[next(iter(by_shard))].codes(ids)
@@ -236,16 +217,10 @@ class ShardedIndex:
     def refresh(self) -> None:
         """Show the latest committed state of every shard, and use the replicas that run now."""
         with self._lock:
-            shards = Shards.read(self.path)
-            known = {str(index.path): index for index in self._indexes.values()}
-            indexes = {}
-            for name in shards.names:
-                before = known.get(str(shards.place(name)))
-                indexes[name] = Index.open(shards.place(name)) if before is None else before.latest()
-            self._shards, self._indexes = shards, indexes
-            self._versions = self._named()
-            self._fleet.renew()
+            self._view = View.of(Shards.read(self.path), self._view)
             self._looked = time.monotonic()
+        if self._fleet.cache_info().currsize:
+            self._fleet().renew()
 
     def latest(self) -> ShardedIndex:
         """A ShardedIndex of the latest committed state, or of that a second ago; this one stays as
@@ -254,7 +229,7 @@ class ShardedIndex:
             return self
         view = copy.copy(self)
         view.refresh()
-        if view._versions == self._versions:
+        if view._view.versions == self._view.versions:
             self._looked = view._looked
             return self
         return view
@@ -281,7 +256,7 @@ class ShardedIndex:
     ) -> None:
         """Compress and store pages, as `Index.add` does. Pages of a document (`report.pdf#3`) go to
         the shard that its name decides, in one commit for each shard."""
-        with self._shards.arriving() as place:
+        with self._view.shards.arriving() as place:
             made = Index.create(
                 place / "all", self.codec, encoder=self.encoder, language=self.language or "none"
             )
@@ -291,7 +266,7 @@ class ShardedIndex:
     def merge(self, other: Index, *, replacing: Iterable[str] = ()) -> None:
         """Copy all pages of an index that has the same codec and encoder into their shards. Pages
         with the ids in `replacing` are deleted."""
-        leaving = self._by_shard(distinct_ids(replacing))
+        leaving = self.by_shard(distinct_ids(replacing))
         gone = {page_id for ids in leaving.values() for page_id in ids}
         arriving: dict[str, list[str]] = {}
         for page_id in other.ids:
@@ -300,33 +275,37 @@ class ShardedIndex:
                     f"page {page_id!r} is already in {self.path}; delete it first, or pass "
                     "replacing=[...] to replace it"
                 )
-            arriving.setdefault(self._shards.shard_of(page_id), []).append(page_id)
+            arriving.setdefault(self.shard_of(page_id), []).append(page_id)
         with contextlib.ExitStack() as stack:
             # all locks first: either every shard can be written, or none is
             for shard in sorted({*arriving, *leaving}):
                 stack.enter_context(self._indexes[shard].writing())
-            place = stack.enter_context(self._shards.arriving())
+            place = stack.enter_context(self._view.shards.arriving())
             for shard, ids in arriving.items():
                 part = other if len(arriving) == 1 else _part(other, ids, place / shard)
-                self._indexes[shard].merge(part, replacing=leaving.pop(shard, []))
+                self._changing(shard).merge(part, replacing=leaving.pop(shard, []))
             for shard, ids in leaving.items():  # of documents that lay in other shards
-                self._indexes[shard].delete(ids)
+                self._changing(shard).delete(ids)
         self.refresh()
 
     def delete(self, ids: Iterable[str]) -> int:
         """Delete pages by id. An unknown id is an error, and nothing is deleted."""
-        by_shard = self._by_shard(distinct_ids(ids))
+        by_shard = self.by_shard(distinct_ids(ids))
         with contextlib.ExitStack() as stack:
             for shard in sorted(by_shard):
                 stack.enter_context(self._indexes[shard].writing())
             for shard, mine in by_shard.items():
-                self._indexes[shard].delete(mine)
+                self._changing(shard).delete(mine)
         self.refresh()
         return sum(map(len, by_shard.values()))
 
+    def _changing(self, shard: str) -> Index:
+        """The index of a shard to change. Searches go on in the state that is shown."""
+        return copy.copy(self._indexes[shard])
+
     def _shard_with(self, page_id: str) -> str | None:
         """The shard that holds a page. Where its name says is looked first."""
-        first = self._shards.shard_of(page_id)
+        first = self.shard_of(page_id)
         if page_id in self._indexes[first]:
             return first
         return next((shard for shard, index in self._indexes.items() if page_id in index), None)
@@ -340,7 +319,7 @@ class ShardedIndex:
     def _holding(self, page_id: str) -> Index:
         return self._indexes[self._found(page_id)]
 
-    def _by_shard(self, ids: Iterable[str]) -> dict[str, list[str]]:
+    def by_shard(self, ids: Iterable[str]) -> dict[str, list[str]]:
         """Pages by the shard that holds them; an unknown id is an error."""
         found: dict[str, list[str]] = {}
         for page_id in ids:
@@ -372,17 +351,17 @@ class ShardedIndex:
         seconds = self.deadline if deadline is None else deadline
         if not seconds > 0:
             raise InputError(f"deadline: expected seconds, more than 0, found {deadline!r}")
-        began, view = time.monotonic(), self
+        began, view = time.monotonic(), copy.copy(self)  # it stays in its state
         while True:
             try:
-                return _Search(view, queries, options, began, seconds).hits()
-            except StaleError:  # another process has committed, and replicas are restarted
+                asks = Search(view, view._view, view._fleet(), queries, options, began, seconds)
+                return asks.hits()
+            except StaleError:  # another process has committed, and replicas were restarted
                 if time.monotonic() - began > seconds:
                     raise ClusterError(
                         f"{self.path}: its replicas are in other states than its folder; do all "
                         "machines see the same folder?"
                     ) from None
-                view = copy.copy(self)
                 view.refresh()
 
     def like(self, page_id: str, top: int = 10, **keywords: Unpack[SearchKeywords]) -> Hits:
@@ -405,125 +384,6 @@ ADDED = {
     *("vectors", "uncompressed_bytes", "candidate_bytes", "document_bytes", "text_bytes"),
     *("pages_with_text", "column_bytes"),
 }
-
-
-class _Search:
-    """One search of the states that a ShardedIndex shows."""
-
-    def __init__(
-        self,
-        view: ShardedIndex,
-        queries: Any,
-        options: SearchOptions,
-        began: float,
-        seconds: float,
-    ) -> None:
-        self._view, self._began, self._seconds = view, began, seconds
-        self._top = options.top
-        self._indexes, self._fleet = view._indexes, view._fleet
-        texts = _texts(view, options)
-        lexical = texts is not None and options.mode == LEXICAL
-        checked = None
-        if not lexical:
-            weighted = view.encoder is not None and view.encoder.weighted
-            checked = checked_queries(
-                queries, view.dim, view.path, normalize=options.normalize, weighted=weighted
-            )
-            if texts is not None and len(texts) != len(checked):
-                raise InputError(f"text: found {len(texts)} for {len(checked)} queries")
-        shortlist = options.shortlist
-        if shortlist is None:
-            shortlist = view.codec.shortlist_for(len(view))
-        if not view.codec.regenerates:
-            shortlist = 0
-        count = max(self._top, shortlist, BEST if texts is not None else 0)
-        by_words = self._top if lexical else max(self._top, BY_WORDS)
-        self._asked = Asked(
-            checked, texts, count, by_words, shortlist, None, options.filter, options.exact
-        )
-        self._ids = None if options.ids is None else view._by_shard(options.ids)
-        self._missing: dict[str, str] = {}
-
-    def hits(self) -> list[Hits]:
-        asked, costs = self._asked, list[Cost]()
-        if not len(asked):
-            return []
-        shards = self._indexes if self._ids is None else self._ids
-        share = FIRST_SHARE if asked.texts is not None or asked.shortlist else 1.0
-        first = self._ask("first", {shard: () for shard in shards}, share)
-        if not first.values and shards:
-            raise self._no_answer()
-        costs += [answer.cost for answer in first.values.values()]
-        lists, ask = merging.wanted(first.values, asked, self._top)
-        second: dict[str, Any] = {}
-        if asked.texts is not None or asked.shortlist:
-            answers = self._ask("second", {shard: (mine,) for shard, mine in ask.items()}, 1.0)
-            second = answers.values
-            costs += [answer.cost for answer in second.values()]
-            if answers.missing and not second:
-                raise self._no_answer()
-        best = [self._best(q, mine, second) for q, mine in enumerate(lists)]
-        cost = total(costs, time.monotonic() - self._began)
-        cost = dataclasses.replace(cost, missing=tuple(sorted(self._missing)))
-        return [self._as_hits(found, cost) for found in best]
-
-    def _no_answer(self) -> ClusterError:
-        why = next(iter(self._missing.values()))
-        return ClusterError(
-            f"{self._view.path}: no shard has answered in {self._seconds:g} s ({why}); "
-            "`glie cluster status` shows the replicas"
-        )
-
-    def _best(self, q: int, mine: merging.Listed, second: dict[str, Any]) -> Best:
-        asked, top = self._asked, self._top
-        if asked.queries is None:
-            return merging.best_lexical(second, q, top)
-        if asked.texts is not None:
-            return merging.best_hybrid(mine, second, q, asked, top)
-        if not asked.shortlist:
-            return merging.best_by_codes(mine, top)
-        found = merging.best_reranked(mine, second, q, asked)
-        return Best(found.pages[:top], found.scores[:top])
-
-    def _ask(self, method: str, more: Mapping[str, tuple[Any, ...]], share: float) -> Answers:
-        """Ask these shards, until a share of the deadline has passed."""
-        due = self._began + share * self._seconds
-        left = max(due - time.monotonic(), 0.001)
-        requests = {}
-        for shard, arguments in more.items():
-            asked = self._asked
-            if self._ids is not None:
-                asked = dataclasses.replace(asked, ids=self._ids[shard])
-            requests[shard] = (left, self._view._versions[shard], asked, *arguments)
-        answers = self._fleet.ask(method, requests, due)
-        self._missing |= answers.missing
-        return answers
-
-    def _as_hits(self, found: Best, cost: Cost) -> Hits:
-        records = [state_of(self._indexes[shard]).record(at) for shard, at in found.pages]
-        columns = [] if found.parts is None else [[float(x) for x in part] for part in found.parts]
-        ids, metadata = [name for name, _ in records], [entry for _, entry in records]
-        return Hits(ids, [float(score) for score in found.scores], metadata, cost, *columns)
-
-
-def _texts(view: ShardedIndex, options: SearchOptions) -> tuple[Query, ...] | None:
-    """The words of each query; None if they are not searched."""
-    has_text = view.has_text
-    if options.mode == LATE or (options.mode is None and (options.text is None or not has_text)):
-        return None
-    if options.text is None:
-        raise InputError(f"mode {options.mode!r}: expected text, the words of each query")
-    if not has_text:
-        raise InputError(
-            f"{view.path}: no page has text, so words cannot be searched; search with mode 'late'"
-        )
-    return tuple(text if isinstance(text, Query) else view.parse(text) for text in options.text)
-
-
-def _local(shards: Shards) -> Fleet:
-    """A replica of every shard in this process."""
-    pool = ThreadPoolExecutor(cores(), thread_name_prefix="shards")
-    return Fleet({name: [Local(shards.path, name, pool)] for name in shards.names})
 
 
 def _part(other: Index, ids: Sequence[str], place: Path) -> Index:
