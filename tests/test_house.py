@@ -38,11 +38,16 @@ ROOMS: dict[str, str] = {
     ),
     "engines": ("errors progress storage kernels filters pages identity codec search index"),
     "planning": "errors renamed progress kernels pages identity probes codec index",
-    "encoders": "errors kernels pages documents",
+    "encoders": "errors kernels pages identity documents",
     "workload": "renamed progress documents",
     "ingest": "errors progress pages identity documents codec index encoders workload",
     "watching": "errors progress documents index encoders ingest workload",
-    "retriever": "errors filters identity documents lexical search index encoders",
+    "indexing": "errors progress identity codec index encoders ingest",
+    "distributed": (
+        "errors wording progress storage kernels filters pages identity documents lexical codec "
+        "search index engines encoders ingest indexing"
+    ),
+    "retriever": ("errors filters identity documents lexical search index encoders distributed"),
     "training": "errors renamed progress kernels pages measures identity codec index",
     "glie": "errors pages geometry codec search index engines planning training",
     "evaluation": (
@@ -51,11 +56,6 @@ ROOMS: dict[str, str] = {
     ),
     "integrations": (
         "errors wording storage pages documents codec search index encoders retriever glie"
-    ),
-    "indexing": "errors identity codec index encoders ingest retriever",
-    "distributed": (
-        "errors progress kernels identity documents codec index engines encoders ingest "
-        "retriever indexing"
     ),
     "on_ray": "renamed distributed",
     "server": (

@@ -76,6 +76,7 @@ codebooks = typer.Typer(
 )
 OF_CODECS: dict[str, Callable[..., None]] = {
     "make": codec.make,
+    "fit-sample": codec.fit_sample,
     "add": codec.add,
     "list": codec.list_codebooks,
     "show": codec.show,
@@ -89,7 +90,8 @@ on_cluster = typer.Typer(
     context_settings=SETTINGS,
     help="Work on a Ray cluster.",
 )
-on_cluster.command("index", help=help_of(cluster.index))(cluster.index)
+for on_ray in (cluster.index, cluster.serve, cluster.status, cluster.replace, cluster.stop):
+    on_cluster.command(help=help_of(on_ray))(on_ray)
 app.add_typer(on_cluster, name="cluster", rich_help_panel="Many machines")
 
 
