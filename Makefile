@@ -18,7 +18,7 @@ INSTALL := pip install $(QUIET) --no-require-hashes --only-binary :all: \
 pinned-pip = sed -n '/^pip==/,/[^\\]$$/p' $(PINS) > $(1)/pip.txt \
 	&& $(1)/bin/pip install $(QUIET) --require-hashes --requirement $(1)/pip.txt
 
-.PHONY: help run serve test lint bench trust wheel lock licences codec screenshot venv light clean
+.PHONY: help run serve test lint lint-deploy bench trust wheel image docs lock licences codec screenshot venv light clean
 
 help:
 	@echo "make run     index the sample documents and ask three questions"
@@ -28,6 +28,8 @@ help:
 	@echo "make bench   compare the speed with other libraries"
 	@echo "make trust   damage files, kill writers and run for an hour: docs/reliability.md"
 	@echo "make wheel   build the wheel and test it in a clean environment"
+	@echo "make image   run the steps of the Dockerfile without Docker, and what it would serve"
+	@echo "make docs    build the documentation site in build/site, and check its links"
 	@echo "make lock    pin the dependencies again, with hashes; make licences lists them"
 	@echo "make codec   fit the shipped codec on the sets in SETS"
 	@echo "make clean   remove .venv, .venv-run and build/"
@@ -108,6 +110,21 @@ wheel: venv
 	@build/clean/bin/python -P tools/try_wheel.py build/wheel/glie-*.whl
 	@build/clean/bin/$(INSTALL) "$$(echo build/wheel/glie-*.whl)[cli]"
 	@build/clean/bin/python -P tools/try_wheel.py build/wheel/glie-*.whl --cli
+	@$(BIN)/$(INSTALL) uv
+	@PATH=$(BIN):$$PATH $(BIN)/python tools/try_metadata.py build/wheel/glie-*.whl
+
+image: venv
+	@$(BIN)/python tools/try_image.py
+
+# The Dockerfile, compose files and workflows, by linters of their own
+lint-deploy: LINT := build/lint
+lint-deploy:
+	@test -x $(LINT)/bin/hadolint || { $(PYTHON) -m venv $(LINT) \
+		&& $(LINT)/bin/pip install $(QUIET) --only-binary :all: --requirement deploy/lint.txt; }
+	$(LINT)/bin/hadolint Dockerfile
+	$(LINT)/bin/check-jsonschema --builtin-schema vendor.compose-spec deploy/compose*.yaml
+	$(LINT)/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(LINT)/bin/zizmor --offline --quiet .github/workflows
 
 # Upgrade to the newest versions: make lock UPGRADE=--upgrade
 lock: venv

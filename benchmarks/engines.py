@@ -5,11 +5,15 @@ top 10 in a prefetch of so many pages.
         [--from INDEX] [--k 4] [--dtype int2] [--questions FILE.npz] [--asked 100]
         [--datatype float32] [--held PAGES] [--to FOLDER]
     python benchmarks/engines.py --weigh INDEX [--engines qdrant-edge,lancedb] [--to FOLDER]
+    python benchmarks/engines.py --index INDEX --questions FILE.npz [--asked 100]
+        [--engines qdrant-edge,lancedb,postgres] [--layouts compact] [--url postgresql://...]
 
 Pages and questions are those of benchmarks/million.py. The first table needs no engine: it compares
 prefetching by the mean of a page's vectors with prefetching by the first one, on pages of INDEX.
-The second form stores an index and prints the bytes of a page. Bytes are disk blocks of files,
-without write-ahead logs, whose size is fixed.
+The second form stores an index and prints the bytes of a page. The third stores an index as it is,
+one made by benchmarks/million.py --as-stored --keep for one, and compares default searches of both,
+in turns. Bytes are disk blocks of files, without write-ahead logs, whose size is fixed; of
+PostgreSQL, what it says that the table takes with its indexes.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from common import load_pages, machine
@@ -26,6 +31,8 @@ from million import TOP, build_plain, made_questions, real_codes, resident, unit
 
 import glie
 from glie import engines
+from glie.engines.base import COMPACT
+from glie.engines.postgres import Postgres
 from glie.kernels.top_k import top_k
 from glie.pages import Floats
 
@@ -97,6 +104,51 @@ def measure(
     pages.close()
 
 
+def kept(
+    name: str, layout: str, index: glie.Index, questions: list[Floats], folder: Path, url: str
+) -> None:
+    """Store an index in an engine, and print what that costs and finds."""
+    count, place = len(index), folder / name / layout
+    engine = engines.connect(name, url if name == "postgres" else place, f"pages_{count}")
+    began = time.perf_counter(), time.process_time()
+    pages, _ = engines.export(index, engine, layout=layout)
+    wall, used = time.perf_counter() - began[0], time.process_time() - began[1]
+    each = (engine.stored_bytes() if isinstance(engine, Postgres) else taken(place)) / count
+    print(
+        f"{name}, {layout}, {count:,} pages: {each:,.0f} bytes each; {wall:.0f} s to store, "
+        f"{1e6 * used / count:,.0f} us of this process's CPU a page",
+        flush=True,
+    )
+    default = pages._prefetch(index.codec.shortlist_for(count))
+    index.search(questions[:1], TOP)
+    for width in (None, *(each for each in WIDTHS if 1000 <= each < default)):
+        pages.search(questions[:1], TOP, prefetch=width)
+        shares: dict[str, list[float]] = {"top": [], "best": []}
+        mine, theirs = list[list[float]](), list[list[float]]()
+        for question in questions:
+            best = timed(index.search, question, theirs)
+            hits = timed(pages.search, question, mine, prefetch=width)
+            shares["top"].append(len(set(hits.ids) & set(best.ids)) / len(best))
+            shares["best"].append(hits.ids[0] == best.ids[0])
+        p50, p99 = 1000 * np.percentile(mine, [50, 99], axis=0)
+        peer = 1000 * np.median(theirs, axis=0)
+        print(
+            f"| {width or f'default: {default:,}'} | {p50[0]:.0f} / {p99[0]:.0f} | {p50[1]:.0f} | "
+            f"{np.mean(shares['top']):.2%} | {np.mean(shares['best']):.1%} | the index: "
+            f"{peer[0]:.0f}, {peer[1]:.0f} of CPU |",
+            flush=True,
+        )
+    pages.close()
+
+
+def timed(search: Any, question: Floats, costs: list[list[float]], **options: Any) -> glie.Hits:
+    """The answer to a question; its seconds, and those of this process's CPU, join `costs`."""
+    began = time.perf_counter(), time.process_time()
+    hits: glie.Hits = search([question], TOP, **options)[0]
+    costs.append([time.perf_counter() - began[0], time.process_time() - began[1]])
+    return hits
+
+
 def weigh(path: Path, names: list[str], folder: Path) -> None:
     """Print the bytes of a page in an index and in engines."""
     index = glie.Index.open(path)
@@ -132,10 +184,24 @@ def main() -> None:
         "--held", type=int, default=0, help="print the first table for so many pages too"
     )
     parser.add_argument("--weigh", type=Path, help="an index to store in engines")
+    parser.add_argument("--index", type=Path, help="an index to compare with engines")
+    parser.add_argument("--layouts", default=COMPACT)
+    parser.add_argument("--url", default="", help="address of PostgreSQL")
     arguments = parser.parse_args()
     if arguments.weigh is not None:
         with tempfile.TemporaryDirectory(dir=arguments.to) as name:
             weigh(arguments.weigh, arguments.engines.split(","), Path(name))
+        return
+    if arguments.index is not None:
+        if arguments.questions is None:
+            raise SystemExit("--index: expected --questions FILE.npz")
+        questions = list(load_pages(arguments.questions, arguments.asked))
+        print(f"{glie.Index.open(arguments.index).codec}; {len(questions)} questions; {machine()}")
+        with tempfile.TemporaryDirectory(dir=arguments.to) as name:
+            for engine in arguments.engines.split(","):
+                for layout in arguments.layouts.split(","):
+                    index = glie.Index.open(arguments.index)
+                    kept(engine, layout, index, questions, Path(name), arguments.url)
         return
     codes = real_codes(arguments.source, arguments.k)
     questions = (

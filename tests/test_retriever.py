@@ -83,7 +83,7 @@ def test_an_encoder_of_other_weights_is_refused(tmp_path: Path) -> None:
 
 
 def test_threads_share_one_encoder(index: glie.Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    import glie.retriever
+    import glie.encoders.recorded
 
     loaded: list[object] = []
     slow, real = threading.Event(), glie.retriever.query_encoder
@@ -110,7 +110,7 @@ def test_threads_share_one_encoder(index: glie.Index, monkeypatch: pytest.Monkey
 
 def test_the_recorded_revision_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A model on the Hub may have moved on; the index asks for the revision it was made with."""
-    import glie.retriever
+    import glie.encoders.recorded
 
     loaded: list[tuple[str, str | None]] = []
 
@@ -118,7 +118,7 @@ def test_the_recorded_revision_is_loaded(tmp_path: Path, monkeypatch: pytest.Mon
         loaded.append((name, revision))
         return Numbered()
 
-    monkeypatch.setattr(glie.retriever, "load_encoder", load)
+    monkeypatch.setattr(glie.encoders.recorded, "load_encoder", load)
     made = glie.Index.create(tmp_path / "x.glie", encoder=EncoderId("numbered", "1"))
     made.add(glie.Pages(make_arrays(3)))
     assert len(Retriever(made).search("1")) == 3

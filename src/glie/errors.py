@@ -12,6 +12,8 @@
     │   └── LockedError         another process is writing
     ├── EncoderError            an unknown encoder, damaged weights, or the wrong one
     ├── EngineError             a database that cannot be reached, or holds something else
+    ├── ClusterError            a Ray cluster that cannot be used, or shards that do not answer
+    │   └── BusyError           too many searches are waiting: ask again later
     └── MissingExtraError       an optional part is not installed (says which to install)
 
 A message says what was found, what was expected and what to do. The command line prints it as
@@ -69,6 +71,14 @@ class EncoderError(GlieError):
 
 class EngineError(GlieError):
     """A vector database that cannot be reached or used, or a collection of something else."""
+
+
+class ClusterError(GlieError):
+    """A Ray cluster that cannot be used, or shards that do not answer."""
+
+
+class BusyError(ClusterError):
+    """Too many searches are waiting already. Ask again later."""
 
 
 class MissingExtraError(GlieError, ImportError):

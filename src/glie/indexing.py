@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import random
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from glie.codec.codec import Codec
 from glie.codec.readout import shared
 from glie.encoders import Encoder, load_encoder
-from glie.errors import InputError
+from glie.encoders.recorded import encoder_of
+from glie.errors import DocumentError, InputError
 from glie.identity import EncoderId
 from glie.index.folder import MANIFEST
 from glie.index.index import Index
 from glie.index.words import language_named
-from glie.ingest import found_documents
-from glie.retriever import encoder_of
+from glie.ingest import OnIngestProgress, Reading, found_documents, store_documents
+from glie.progress import ignore
 
 BYTES_PER_PAGE = 520  # the default budget
 FREE = "free"  # the name of normalised k-means, which is not fitted
@@ -96,6 +99,36 @@ class CodecChoice:
                 same = chosen.at(codec.k).stored_as(codec.dtype).same_as(codec)
             if not same:
                 raise InputError(f"{place}: it has another codec; make a new index for this one")
+
+
+def fitted_codec(
+    documents: Paths,
+    encoder: Encoder,
+    codec: Codec | None = None,
+    *,
+    reading: Reading | None = None,
+    language: str | None = None,
+    seed: int = 0,
+    progress: OnIngestProgress = ignore,
+) -> Codec:
+    """What a codec, by default of 520 bytes a page, becomes in an index of these documents: there
+    it adapts to the first pages, here to random ones. It adapts no further, so that indexes which
+    are made with it can be merged, and searched as shards of one."""
+    found = found_documents(documents)
+    random.Random(seed).shuffle(found)
+    with tempfile.TemporaryDirectory(prefix="glie-") as place:
+        index = Index.create(
+            Path(place) / "sample",
+            codec or Codec(bytes_per_page=BYTES_PER_PAGE),
+            encoder=EncoderId.of(encoder),
+            language=language,
+        )
+        given = reading or Reading(), progress
+        stored = store_documents(index, encoder, found, {}, *given, once=True)
+        if index.dim is None:
+            why = stored.report.problems or ["no page has text"]
+            raise DocumentError(f"nothing to make a codec of: {why[0]}")
+        return index.codec.frozen
 
 
 def open_or_create(

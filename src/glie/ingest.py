@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from glie.codec.anchors import check_length
@@ -18,6 +19,7 @@ from glie.documents import (
     small_picture,
 )
 from glie.documents.counting import PageCount, PageCounter
+from glie.documents.find import WHAT, kind_of
 from glie.documents.known import (
     KnownDocument,
     gone_documents,
@@ -130,20 +132,30 @@ def ingest(
     keep_images: bool = False,
     ocr: bool = True,
     text: str = "auto",
+    only: Collection[Path] | None = None,
     progress: OnIngestProgress = ignore,
 ) -> Report:
     """Read, encode and add the documents that are new or have changed, 64 pages a commit. A file
     that cannot be read is reported, and the rest is indexed. `text` says whose words can be
-    searched beside the vectors: "auto", "layer" (the text of files), "ocr" or "none"."""
+    searched beside the vectors: "auto", "layer" (the text of files), "ocr" or "none". `only` are
+    files and folders below `paths`: what is not at or below them is not looked at."""
     reading = Reading(keep_images, ocr, text)
     check_encoder(index, encoder)
     paths = list(paths)
     with index.writing():
         known = known_documents(index)
-        found = named_apart(found_documents(paths), known)
-        report = store_documents(index, encoder, found, known, reading, progress).report
+        every = found_documents(paths) if only is None else find_documents(paths)
+        found = named_apart(every, known)
+        wanted = found if only is None else _below(found, only)
+        report = store_documents(index, encoder, wanted, known, reading, progress).report
         report.documents_gone = gone_documents(paths, known, found)
     return report
+
+
+def _below(found: Sequence[FoundDocument], only: Collection[Path]) -> list[FoundDocument]:
+    """The documents at or below these paths."""
+    places = {path.resolve() for path in only}
+    return [d for d in found if d.path in places or not places.isdisjoint(d.path.parents)]
 
 
 def read_words(
@@ -254,7 +266,9 @@ def found_documents(paths: Sequence[str | os.PathLike[str]]) -> list[FoundDocume
     found = find_documents(paths)
     if not found:
         given = ", ".join(str(path) for path in paths)
-        raise DocumentError(f"{given}: no documents there (PDF, image, text or Markdown)")
+        raise DocumentError(
+            f"{given}: no documents there (PDF, image, text, Office, HTML, EPUB or e-mail)"
+        )
     return found
 
 
@@ -268,8 +282,9 @@ def _read(
     """Read the pages that the encoder accepts: those with text, or all if it encodes pictures.
     None if the document is unchanged or cannot be read."""
     if settings.reads == "image" and not has_picture(document.path):
+        what = WHAT[kind_of(document.path)]
         report.problems.append(
-            f"{document.name}: a text file has no picture for the encoder; make a PDF of it, "
+            f"{document.name}: {what} has no picture for the encoder; make a PDF of it, "
             "or use an encoder that reads text"
         )
         return None

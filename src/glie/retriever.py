@@ -19,9 +19,11 @@ from glie.documents.original import original_text, unchanged
 from glie.encoders import Encoder, load_encoder
 from glie.encoders.base import reads
 from glie.encoders.content import picture_of
+from glie.encoders.recorded import encoder_of as encoder_of  # the older place of both
+from glie.encoders.recorded import load_recorded as load_recorded
 from glie.errors import InputError, MissingExtraError
 from glie.filters import Filter, from_json
-from glie.identity import EncodedPages, EncoderId, check_encoder, recorded_encoder
+from glie.identity import EncodedPages, check_encoder
 from glie.index.index import Index
 from glie.index.words import analyzer_of, language_of
 from glie.lexical.query import Phrase, Query
@@ -54,12 +56,31 @@ class Searchable(EncodedPages, Protocol):
     ) -> list[Hits]: ...
 
 
+def open_index(path: str | os.PathLike[str]) -> Index:
+    """The index in a folder or, of a folder of shards, all of them as one
+    (`glie.distributed.ShardedIndex`, which has the methods of an index)."""
+    from glie.distributed.shards import is_sharded
+
+    if not is_sharded(path):
+        return Index.open(path)
+    from glie.distributed.sharded import ShardedIndex
+
+    return cast(Index, ShardedIndex.open(path))
+
+
+def as_index(pages: object) -> Index | None:
+    """Pages with the methods of an index; None for a collection in an engine, which holds neither
+    words nor codes."""
+    return cast(Index, pages) if hasattr(type(pages), "like") else None
+
+
 class Retriever:
     """An index and its encoder, which is loaded when the first question is asked.
 
-    `index` is a folder, whose latest state each search sees; or an open Index, or a collection in
-    an engine, which is searched as it is. By default the encoder is the one that the index
-    records, at the recorded revision. An `encoder` with other weights is refused.
+    `index` is a folder, whose latest state each search sees: that of an index, or of shards (see
+    `open_index`). Or it is an open Index, or a collection in an engine, which is searched as it is.
+    By default the encoder is the one that the index records, at the recorded revision. An `encoder`
+    with other weights is refused.
 
     Several threads may share a retriever.
     """
@@ -68,7 +89,7 @@ class Retriever:
         self, index: Searchable | str | os.PathLike[str], encoder: AnyEncoder | None = None
     ) -> None:
         self._follows = isinstance(index, (str, os.PathLike))
-        opened = Index.open(cast(Any, index)) if self._follows else index
+        opened = open_index(cast(Any, index)) if self._follows else index
         self.index = cast(Index, opened)  # or a collection, which is searched in the same way
         self._given = encoder
         self._encoder: Encoder | Encode | None = None
@@ -157,7 +178,7 @@ class Retriever:
         options |= {"ids": ids, "where": where}
         if like is not None:
             _check_alone("like", question or image is not None, mode)
-            if not isinstance(index, Index):
+            if as_index(index) is None:
                 raise InputError("like: expected an index; an engine does not return its codes")
             return index.like(like, top, **options)
         if image is not None:
@@ -187,7 +208,7 @@ def answer(
     """
     if not isinstance(question, str) or not question.strip():
         raise InputError(f"the question is empty (found {question!r:.40})")
-    index = pages if isinstance(pages, Index) else None
+    index = as_index(pages)
     if index is None and mode not in (None, LATE):
         raise InputError(f"mode {mode!r}: an engine holds no words; search with mode 'late'")
     query = None
@@ -294,8 +315,9 @@ def _original(_: str, metadata: dict[str, Any]) -> str:
 
 def asked_of(pages: EncodedPages, question: str) -> Asked:
     """What marks the words of a question in the texts of pages."""
-    if isinstance(pages, Index):
-        return Asked(question, pages.analyzer, pages.common_terms(question))
+    index = as_index(pages)
+    if index is not None:
+        return Asked(question, index.analyzer, index.common_terms(question))
     return Asked(question, analyzer_of(language_of(pages.encoder)))
 
 
@@ -323,21 +345,6 @@ def query_encoder(pages: EncodedPages, given: AnyEncoder | None) -> Encoder | En
             f"{type(given).__name__}"
         )
     return given
-
-
-def encoder_of(pages: EncodedPages, asked: str | os.PathLike[str] | None = None) -> Encoder:
-    """Load the encoder that made the pages; raise EncoderError if the weights are others. `asked`
-    is where it lies now, if it has moved."""
-    encoder = load_recorded(recorded_encoder(pages), asked)
-    check_encoder(pages, encoder)
-    return encoder
-
-
-def load_recorded(recorded: EncoderId, asked: str | os.PathLike[str] | None = None) -> Encoder:
-    """Load an encoder at its recorded revision: a model on the Hub may have moved on. `asked` is
-    another place to load it from."""
-    wanted = recorded.name if asked is None else os.fspath(asked)
-    return load_encoder(wanted, revision=recorded.revision if wanted == recorded.name else None)
 
 
 def as_setting(encoder: AnyEncoder | None) -> Any:

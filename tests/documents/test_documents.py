@@ -21,7 +21,7 @@ from reportlab.pdfgen import canvas
 import glie
 import glie.documents as documents
 from glie.documents import FoundDocument, find_documents, images, page_text, read_document
-from glie.documents import pdf as pdfs
+from glie.documents import opened as pdfs
 from glie.documents.find import KINDS
 from glie.documents.text import TEXT_PAGE_CHARACTERS
 
@@ -380,14 +380,15 @@ def test_files_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> No
 def test_every_kind_is_decided_by_the_suffix(tmp_path: Path) -> None:
     pictured = {suffix: documents.has_picture(f"a{suffix.upper()}") for suffix in KINDS}
     assert [suffix for suffix, drawn in pictured.items() if not drawn] == [
-        *(".txt", ".md", ".markdown")
+        *(".txt", ".md", ".markdown"),
+        *(".docx", ".pptx", ".xlsx", ".html", ".htm", ".epub", ".eml"),
     ]
-    assert not documents.has_picture("a.docx")
+    assert not documents.has_picture("a.odt")
     assert not documents.has_picture("")
-    unknown = FoundDocument("a.docx", tmp_path / "a.docx")
+    unknown = FoundDocument("a.odt", tmp_path / "a.odt")
     unknown.path.write_text("some text")
     for read in (documents.count_pages, documents.read_document):
-        with pytest.raises(glie.DocumentError, match=r"a\.docx: not a kind of document"):
+        with pytest.raises(glie.DocumentError, match=r"a\.odt: not a kind of document"):
             read(unknown)
 
 
@@ -429,19 +430,19 @@ def test_threads_may_read_at_the_same_time(tmp_path: Path) -> None:
 
 def test_a_process_is_kept_for_the_next_page_and_no_longer_than_its_file(tmp_path: Path) -> None:
     path = make_pdf(tmp_path / "a.pdf", ["one", "two"])
-    with pdfs.open_pdf(path) as first:
+    with pdfs.open_document(path) as first:
         assert first.text(2).strip() == "two"
-    with pdfs.open_pdf(path) as again, pdfs.open_pdf(path) as another:
+    with pdfs.open_document(path) as again, pdfs.open_document(path) as another:
         assert again is first
         assert another is not first
     make_pdf(path, ["three", "four", "five"])
-    with pdfs.open_pdf(path) as changed:
+    with pdfs.open_document(path) as changed:
         assert (changed is first, changed.pages, changed.text(1).strip()) == (False, 3, "three")
     for name in "bcd":
         assert page_text(make_pdf(tmp_path / f"{name}.pdf", [name]), 1).strip() == name
     assert len(pdfs._waiting) == pdfs.KEPT
     assert changed.ended
-    with pytest.raises(KeyboardInterrupt), pdfs.open_pdf(path) as broken:
+    with pytest.raises(KeyboardInterrupt), pdfs.open_document(path) as broken:
         raise KeyboardInterrupt
     assert broken.ended
     with pytest.raises(glie.DocumentError, match=r"gone\.pdf: cannot be read: No such file"):
@@ -468,13 +469,13 @@ def test_after_three_pages_that_take_too_much_a_file_is_given_up(
         page=page,
         **others,
     )
-    killed, gone = list[pdfs.Pdf](), pdfs.Pdf._gone
+    killed, gone = list[pdfs.OpenDocument](), pdfs.OpenDocument._gone
 
-    def counted(self: pdfs.Pdf) -> glie.DocumentError:
+    def counted(self: pdfs.OpenDocument) -> glie.DocumentError:
         killed.append(self)
         return gone(self)
 
-    monkeypatch.setattr(pdfs.Pdf, "_gone", counted)
+    monkeypatch.setattr(pdfs.OpenDocument, "_gone", counted)
     with pytest.raises(glie.DocumentError, match=r"^heavy\.pdf, page 1: cannot be "):
         read(path)
     assert len(killed) == pdfs.MOST_KILLED
@@ -499,7 +500,7 @@ def test_a_reader_that_fails_in_its_own_way_is_ended_and_told(
             patch.setattr("sys.path", [tmp_path / "site", *sys.path])
             with pytest.raises(glie.DocumentError, match=says):
                 page_text(path, 1)
-    with pdfs.open_pdf(path) as found:
+    with pdfs.open_document(path) as found:
         process = found._process
         process.send_signal(signal.SIGINT)
         process.wait()

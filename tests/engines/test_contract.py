@@ -11,8 +11,8 @@ import pytest
 
 import glie
 from glie import engines
-from glie.engines import Collection, Engine, exporting
-from glie.engines.base import Restriction
+from glie.engines import Collection, Engine, collection, exporting
+from glie.engines.base import COMPACT, MULTIVECTOR, Restriction
 from glie.identity import EncoderId
 from glie.kernels.maxsim import maxsim
 from glie.pages import Queries
@@ -20,19 +20,24 @@ from glie.progress import Progress
 from tests.codec.networks import random_codec
 from tests.conftest import Floats, make_arrays
 
-# name and location; {} is a new folder
+# name, location and layout; {} is a new folder, "postgres" an empty database
 PLACES = [
-    ("qdrant", ":memory:"),
-    ("qdrant", "{}/qdrant"),
-    ("qdrant-edge", "{}/edge"),
-    ("lancedb", "{}/lance"),
+    ("qdrant", ":memory:", COMPACT),
+    ("qdrant", "{}/qdrant", COMPACT),
+    ("qdrant-edge", "{}/edge", COMPACT),
+    ("lancedb", "{}/lance", COMPACT),
+    ("postgres", "postgres", COMPACT),
+    ("qdrant", ":memory:", MULTIVECTOR),
+    ("qdrant-edge", "{}/edge", MULTIVECTOR),
+    ("lancedb", "{}/lance", MULTIVECTOR),
 ]
+NAMES = ["-".join((name, place.removeprefix("{}/"), layout)) for name, place, layout in PLACES]
 CODECS = {
     "free": lambda: glie.Codec(k=4),
     "int2": lambda: glie.Codec(k=3, dtype="int2"),
     "int1": lambda: glie.Codec(k=6, dtype="int1"),
     "fitted": lambda: random_codec(16, 0),
-    "budget": lambda: glie.Codec(bytes_per_page=300, adapt=True),
+    "budget": lambda: glie.Codec(bytes_per_page=520, adapt=True),
 }
 COUNT = 40
 # what a field may be, some of which compare with a number or begin with a string
@@ -47,6 +52,7 @@ METADATA = [
         "a.b": {"c": [i % 2, None, {"d": "é\x00'\""}]},
         "half": i / 2,
         "even": i % 2 == 0,
+        "mark": "\uffff0\x00\uffff"[: i % 5],
         "none": None if i % 5 else 2**63 - 1,
         "tags": ["x", "y"] if i % 2 else ["x"],
         **({"any": ANY[i]} if i < len(ANY) else {}),
@@ -56,10 +62,15 @@ METADATA = [
 Connect = Callable[..., Engine]
 
 
-@pytest.fixture(params=PLACES, ids=["-".join((n, p.removeprefix("{}/"))) for n, p in PLACES])
-def connect(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Connect]:
+@pytest.fixture(params=PLACES, ids=NAMES)
+def connect(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Connect]:
     """Connects to a collection; those that were connected are closed at the end."""
-    name, place = request.param
+    name, place, layout = request.param
+    monkeypatch.setattr("glie.engines.collection.LAYOUT", layout)
+    if name == "postgres":
+        place = request.getfixturevalue("postgres")()
     made: list[Engine] = []
 
     def to(collection: str = "reports") -> Engine:
@@ -119,15 +130,15 @@ def test_the_hits_and_scores_of_an_index(name: str, engine: Engine, tmp_path: Pa
     assert one[0].cost.seconds > 0
 
 
-def test_the_engine_itself_ranks_by_maxsim(engine: Engine, index: glie.Index) -> None:
-    engines.export(index, engine)
+def test_candidates_are_ranked_by_maxsim(engine: Engine, index: glie.Index) -> None:
+    pages, _ = engines.export(index, engine)
     questions = Queries(queries())
     codes, _ = next(index.stored())
     ends = np.arange(COUNT) * 4 + np.count_nonzero(codes.counts, axis=1)
     flat = codes.vectors.reshape(-1, 16)
     scores = maxsim(questions.vectors, questions.offsets, flat, np.arange(COUNT) * 4, ends)
     for prefetch in (None, COUNT):
-        found = engine.nearest(questions, 7, prefetch, Restriction())
+        found = pages._nearest(questions, 7, prefetch, Restriction())
         for entries, mine in zip(found, scores, strict=True):
             assert [entry.id for entry in entries] == [codes.ids[i] for i in np.argsort(-mine)[:7]]
 
@@ -177,6 +188,7 @@ def test_a_prefetch_takes_the_pages_of_the_nearest_means(engine: Engine, index: 
         {"even": {">=": 0}},  # true is no number
         {"none": {">": 5}},
         {"none": {"exists": True}},
+        {"mark": ["\uffff0\x00", "\uffff"]},
         {"a.b": {"exists": True}},
         {"absent": {"exists": False}},
         *({"any": {sign: 2}} for sign in ("<", "<=", ">", ">=")),
@@ -208,14 +220,28 @@ def test_pages_without_metadata(engine: Engine, index: glie.Index) -> None:
 @pytest.mark.parametrize(
     ("where", "said", "knows"),
     [
+        ({"mark": {"prefix": "\uffff0"}}, "'mark' prefix .* no prefixes", "LanceDB Postgres"),
+        ({"mark": {"prefix": "\uffff0\x00"}}, "'mark' prefix .* no prefixes", "Postgres"),
         ({"document": {">=": "1"}}, "'document' >= .* compares numbers only", ""),
-        ({"any": {">": 2**53}}, "'any' > .* compares numbers below 2.53 only", ""),
-        ({"not": {"or": [{"": {"exists": True}}]}}, "'' exists .* no empty names", "Qdrant"),
-        ({"page": 1, "document": {"prefix": "1"}}, "'document' prefix .* no prefixes", "LanceDB"),
-        ({"any": {"prefix": "é'"}}, "'any' prefix .* no prefixes", "LanceDB"),
-        ({"not": {"any": {"prefix": "2"}}}, "'any' prefix .* no prefixes", "LanceDB"),
-        ({"document": {"prefix": '"'}}, "'document' prefix .* no prefixes", ""),
-        ({"a\\": {"<": 1}}, r"'a\\\\' < .* no names with quotes or backslashes", "LanceDB"),
+        ({"any": {">": 2**53}}, "'any' > .* compares numbers below 2.53 only", "Postgres"),
+        (
+            {"not": {"or": [{"": {"exists": True}}]}},
+            "'' exists .* no empty names",
+            "Qdrant QdrantEdge Postgres",
+        ),
+        (
+            {"page": 1, "document": {"prefix": "1"}},
+            "'document' prefix .* no prefixes",
+            "LanceDB Postgres",
+        ),
+        ({"any": {"prefix": "é'"}}, "'any' prefix .* no prefixes", "LanceDB Postgres"),
+        ({"not": {"any": {"prefix": "2"}}}, "'any' prefix .* no prefixes", "LanceDB Postgres"),
+        ({"document": {"prefix": '"'}}, "'document' prefix .* no prefixes", "Postgres"),
+        (
+            {"a\\": {"<": 1}},
+            r"'a\\\\' < .* no names with quotes or backslashes",
+            "LanceDB Postgres",
+        ),
     ],
     ids=str,
 )
@@ -223,7 +249,7 @@ def test_filters_that_an_engine_does_not_know(
     where: dict[str, Any], said: str, knows: str, stored: tuple[glie.Index, Collection]
 ) -> None:
     index, pages = stored
-    if knows and knows in type(pages.engine).__name__:
+    if type(pages.engine).__name__ in knows.split():
         assert_same(pages.search(queries(), where=where), index.search(queries(), where=where))
         return
     with pytest.raises(glie.InputError, match=f"where: {said}") as error:
@@ -232,15 +258,19 @@ def test_filters_that_an_engine_does_not_know(
     assert "use its own `filter`, or search the index" in str(error.value)
 
 
-@pytest.fixture(scope="module", params=[PLACES[0], *PLACES[2:]], ids=lambda place: place[0])
+@pytest.fixture(scope="module", params=[PLACES[0], *PLACES[2:]], ids=[NAMES[0], *NAMES[2:]])
 def stored(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[glie.Index, Collection]]:
     """An index and its export, for tests that only read."""
-    name, place = request.param
+    name, place, layout = request.param
+    if name == "postgres":
+        place = request.getfixturevalue("postgres")()
     folder = tmp_path_factory.mktemp("stored")
     index = make_index(folder)
-    pages, _ = engines.export(index, engines.connect(name, place.format(folder), "reports"))
+    engine = engines.connect(name, place.format(folder), "reports")
+    pages, _ = engines.export(index, engine, layout=layout)
+    assert pages.layout == engine.layout() == layout
     with pages:
         yield index, pages
 
@@ -261,6 +291,8 @@ def test_the_filter_of_the_engine_itself(stored: tuple[glie.Index, Collection]) 
     index, pages = stored
     native: Any
     match type(pages.engine).__name__:
+        case "Postgres":
+            native = "(metadata ->> 'page')::int < 6 OR metadata::text LIKE '%\"page\": 9,%'"
         case "LanceDB":
             native = "json_get_int(metadata, 'page') < 6 OR json_get_int(metadata, 'page') = 9"
         case "QdrantEdge":
@@ -300,6 +332,16 @@ def test_upsert_and_delete(engine: Engine, index: glie.Index) -> None:
     assert len(pages) == COUNT - 1
 
 
+def test_another_layout_is_refused(engine: Engine, index: glie.Index) -> None:
+    pages, _ = engines.export(index, engine)
+    other = COMPACT if pages.layout == MULTIVECTOR else MULTIVECTOR
+    said = f"its pages are stored as {pages.layout}, not {other}; choose another name"
+    with pytest.raises(glie.EngineError, match=said):
+        engines.export(index, engine, settings={"layout": other})
+    with pytest.raises(glie.InputError, match="layout: expected compact or multivector, found 'x'"):
+        engines.export(index, engine, layout="x")
+
+
 def test_what_was_stored_is_there_later(connect: Connect, index: glie.Index) -> None:
     engine = connect()
     engines.export(index, engine)
@@ -335,7 +377,7 @@ def test_an_interrupted_export_goes_on(
 
 
 def test_a_creation_that_was_interrupted_goes_on(engine: Engine, index: glie.Index) -> None:
-    engine.create(16, {})
+    engine.create(16, collection.LAYOUT, {})
     with pytest.raises(glie.EngineError, match="not made by glie"):
         Collection.open(engine)
     pages, _ = engines.export(index, engine)
@@ -429,7 +471,9 @@ def test_searches_that_mean_nothing(
 
 
 def test_unknown_engines_and_names(tmp_path: Path) -> None:
-    with pytest.raises(glie.InputError, match="expected one of qdrant, qdrant-edge, lancedb"):
+    with pytest.raises(
+        glie.InputError, match="expected one of qdrant, qdrant-edge, lancedb, postgres"
+    ):
         engines.connect("pinecone", tmp_path, "x")
     with pytest.raises(glie.InputError, match="expected a name"):
         engines.connect("lancedb", tmp_path, " ")

@@ -17,7 +17,7 @@ import pytest
 import glie
 from glie import engines
 from glie.engines import Collection, points
-from glie.engines.base import NUMBERS_PER_REQUEST, first_line, in_steps
+from glie.engines.base import COMPACT, MULTIVECTOR, NUMBERS_PER_REQUEST, first_line, in_steps
 from glie.engines.entries import rows_of
 from tests.conftest import make_arrays
 from tests.engines.test_contract import COUNT, assert_same, make_index, queries
@@ -88,7 +88,7 @@ def test_an_address_a_key_and_settings_reach_the_server(
         "on_disk": True,
         "quantization_config": {"scalar": {"type": "int8"}},
     }
-    engine.create(128, settings)
+    engine.create(128, MULTIVECTOR, settings)
     engine.close()
     assert {key for *_, key, _ in server.asked} == {"secret"}
     made = next(body for verb, path, _, body in server.asked if (verb, path[:20]) == MADE)
@@ -117,7 +117,7 @@ def test_servers_that_refuse(listener: tuple[str, type[Listener]]) -> None:
         engine.exists()
     server.status = 400
     with pytest.raises(glie.EngineError, match=r"answers 400: Wrong input: no such thing$"):
-        engine.create(4, {})
+        engine.create(4, COMPACT, {})
     server.status, server.version = 200, "1.9.2"
     with pytest.raises(glie.EngineError, match=r"Qdrant 1\.9\.2; expected 1\.13 or newer"):
         engines.connect("qdrant", address, "reports")
@@ -168,7 +168,7 @@ def test_settings_of_qdrant(index: glie.Index) -> None:
     assert params.vectors["page"].datatype == "float16"
     assert_same(pages.search(queries()), index.search(queries()))  # whatever the engine rounds
     with pytest.raises(glie.InputError, match=r"settings: .*shards"):
-        engines.connect("qdrant", ":memory:", "other").create(16, {"shards": 1})
+        engines.connect("qdrant", ":memory:", "other").create(16, COMPACT, {"shards": 1})
     with pytest.raises(glie.InputError, match=r"options: .*keys"):
         engines.connect("qdrant", "http://127.0.0.1:9", "reports", keys="x")
     pages.close()
@@ -176,18 +176,30 @@ def test_settings_of_qdrant(index: glie.Index) -> None:
 
 def test_settings_of_qdrant_edge(index: glie.Index, tmp_path: Path) -> None:
     engine = engines.connect("qdrant-edge", tmp_path, "reports")
-    pages, _ = engines.export(index, engine, settings={"on_disk": True, "datatype": "float16"})
+    settings = {"on_disk": True, "datatype": "float16"}
+    pages, _ = engines.export(index, engine, layout=MULTIVECTOR, settings=settings)
     config = json.loads((tmp_path / "reports" / "edge_config.json").read_text())["vectors"]
     assert {vector["memory"] for vector in config.values()} == {"cold"}
     assert {vector["datatype"] for vector in config.values()} == {"float16"}
     assert config["codes"]["hnsw_config"]["m"] == 0
     assert config["codes"]["multivector_config"] == {"comparator": "max_sim"}
     assert_same(pages.search(queries()), index.search(queries()))
+    for number, datatype in enumerate(("float16", "float32", "turbo16", "turbo8", "turbo4")):
+        small = engines.connect("qdrant-edge", tmp_path, datatype)
+        given = {"datatype": datatype} if number else {}
+        compact, _ = engines.export(index, small, settings=given)
+        config = json.loads((tmp_path / datatype / "edge_config.json").read_text())["vectors"]
+        assert list(config) == ["page"]
+        assert config["page"]["datatype"] == datatype
+        assert config["page"]["hnsw_config"]["m"] == 0
+        assert_same(compact.search(queries()), index.search(queries()))  # few: all are scored
+        assert set(compact.search(queries()[:1], prefetch=9)[0].ids) <= set(index.ids)
+        compact.close()
     other = engines.connect("qdrant-edge", tmp_path, "other")
     with pytest.raises(glie.InputError, match=r"settings: .*shards"):
-        other.create(16, {"shards": 1})
-    with pytest.raises(glie.InputError, match="datatype: expected float32 or float16"):
-        other.create(16, {"datatype": "int3"})
+        other.create(16, COMPACT, {"shards": 1})
+    with pytest.raises(glie.InputError, match="datatype: expected one of float32"):
+        other.create(16, COMPACT, {"datatype": "int3"})
     with pytest.raises(glie.EngineError, match="another process has it open"):
         Collection.open(engines.connect("qdrant-edge", tmp_path, "reports"))
     pages.close()
@@ -195,16 +207,16 @@ def test_settings_of_qdrant_edge(index: glie.Index, tmp_path: Path) -> None:
 
 def test_settings_of_lancedb(index: glie.Index, tmp_path: Path) -> None:
     engine = engines.connect("lancedb", tmp_path, "reports")
-    pages, _ = engines.export(index, engine, settings={"datatype": "float16"})
+    pages, _ = engines.export(index, engine, layout=MULTIVECTOR, settings={"datatype": "float16"})
     schema = engine.table.schema  # type: ignore[attr-defined]
     assert schema.field("codes").type.value_type.value_type == "halffloat"
     assert_same(pages.search(queries()), index.search(queries()))
     assert_same(pages.search(queries(), prefetch=COUNT), index.search(queries()))
     other = engines.connect("lancedb", tmp_path, "other")
     with pytest.raises(glie.InputError, match="settings: shards unknown"):
-        other.create(16, {"shards": 1})
+        other.create(16, COMPACT, {"shards": 1})
     with pytest.raises(glie.InputError, match="datatype: expected float32 or float16"):
-        other.create(16, {"datatype": "int3"})
+        other.create(16, COMPACT, {"datatype": "int3"})
     with pytest.raises(glie.EngineError, match="a file; expected a folder"):
         engines.connect("lancedb", __file__, "reports")
 
@@ -285,13 +297,13 @@ def test_a_header_in_parts(
     [
         (b"{", "its header cannot be read"),
         (b'{"format": "other", "version": 1}', "format 'other'"),
-        (b'{"format": "glie-collection", "version": 2}', "written in version 2, .*upgrade glie"),
+        (b'{"format": "glie-collection", "version": 3}', "written in version 3, .*upgrade glie"),
         (b'{"format": "glie-collection", "version": 1, "codec": {}}', "cannot be read"),
     ],
 )
 def test_headers_that_cannot_be_read(header: bytes, said: str, tmp_path: Path) -> None:
     engine = engines.connect("lancedb", tmp_path, "reports")
-    engine.create(16, {})
+    engine.create(16, COMPACT, {})
     engine.write_header(header)
     with pytest.raises(glie.EngineError, match=said):
         Collection.open(engine)

@@ -16,7 +16,7 @@ from fastapi.testclient import TestClient
 from PIL import Image
 
 import glie
-from glie.documents import pdf as pdfs
+from glie.documents import opened as pdfs
 from glie.server.app import create_app
 from tests.conftest import Floats, make_arrays
 from tests.documents.test_documents import WORDS, make_pdf, picture, raw_pdf

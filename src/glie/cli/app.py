@@ -20,6 +20,7 @@ from glie.cli import (
     measure,
     search,
     serve,
+    watch,
 )
 from glie.errors import InputError
 
@@ -40,7 +41,14 @@ app = typer.Typer(
 )
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
-    "Index and search": (index.index, index.add, search.search, serve.serve, serve.mcp),
+    "Index and search": (
+        index.index,
+        index.add,
+        watch.watch,
+        search.search,
+        serve.serve,
+        serve.mcp,
+    ),
     "Look after an index": (
         *(maintain.info, maintain.delete, maintain.compact, maintain.shrink, maintain.verify),
     ),
@@ -68,6 +76,7 @@ codebooks = typer.Typer(
 )
 OF_CODECS: dict[str, Callable[..., None]] = {
     "make": codec.make,
+    "fit-sample": codec.fit_sample,
     "add": codec.add,
     "list": codec.list_codebooks,
     "show": codec.show,
@@ -81,7 +90,8 @@ on_cluster = typer.Typer(
     context_settings=SETTINGS,
     help="Work on a Ray cluster.",
 )
-on_cluster.command("index", help=help_of(cluster.index))(cluster.index)
+for on_ray in (cluster.index, cluster.serve, cluster.status, cluster.replace, cluster.stop):
+    on_cluster.command(help=help_of(on_ray))(on_ray)
 app.add_typer(on_cluster, name="cluster", rich_help_panel="Many machines")
 
 

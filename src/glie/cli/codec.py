@@ -1,4 +1,5 @@
-"""The verbs for codebooks that indexes share: `glie codec make`, `add`, `list`, `show`."""
+"""The verbs for codebooks that indexes share: `glie codec make`, `add`, `list`, `show`;
+and `glie codec fit-sample`."""
 
 from __future__ import annotations
 
@@ -10,9 +11,10 @@ import rich.table
 import typer
 
 import glie
-from glie.cli.shared import Cache, Json, say_left_out
+from glie.cli.index import Documents, EncoderName, Language, Ocr, TextOf
+from glie.cli.shared import Cache, Json, load_encoder, say_left_out
 from glie.cli.show_index import size
-from glie.cli.terminal import errors, output, print_json, status_line
+from glie.cli.terminal import errors, output, print_json, progress_bar, status_line
 from glie.codec.adapt import EXPLAINED, explained
 from glie.codec.readout import shared
 from glie.errors import CodecError, InputError
@@ -104,6 +106,58 @@ def make(
     if codewords is None and len(book) < FEWEST:
         said = f"{vectors:,} vectors are few: {FEWEST:,} codewords need {vectors_for(FEWEST):,}"
         errors.print(f"{said}; give more pages", style="yellow", soft_wrap=True)
+
+
+def fit_sample(
+    documents: Documents,
+    to: Annotated[Path, typer.Option("--to", metavar="CODEC", help="The codec folder to create.")],
+    encoder: EncoderName = None,
+    bytes_per_page: Annotated[
+        int, typer.Option(metavar="BYTES", help="Size of a page on disk.")
+    ] = 520,
+    ocr: Ocr = True,
+    text: TextOf = "auto",
+    language: Language = None,
+    seed: Annotated[int, typer.Option(help="The same seed draws the same pages.", min=0)] = 0,
+    as_json: Json = False,
+) -> None:
+    """Fix one codec for several runs of `glie index`, so that what they make can be merged, or
+    served as shards of one index.
+
+    Otherwise each run fits its codec to its own first pages. This fits one to random pages of
+    DOCUMENTS: about 500, or 64 of an encoder that glie has a codebook for.
+
+    glie codec fit-sample reports/ --to my.codec
+
+    glie index reports/2023 --codec my.codec --to reports.shards/2023
+
+    glie index reports/2024 --codec my.codec --to reports.shards/2024
+
+    glie search reports.shards "capital expenditure in 2018"
+    """
+    from glie.codec.store import check_place
+    from glie.indexing import fitted_codec
+    from glie.ingest import Reading
+
+    check_place(to)
+    budget = glie.Codec(bytes_per_page=bytes_per_page)
+    reading = Reading(ocr=ocr, text=text)
+    reader = load_encoder(encoder)
+    with progress_bar() as show:
+        made = fitted_codec(
+            documents,
+            reader,
+            budget,
+            reading=reading,
+            language=language,
+            seed=seed,
+            progress=show,
+        )
+    made.save(to)
+    if as_json:
+        print_json({"codec": str(to), "settings": dataclasses.asdict(made.config)})
+    else:
+        print(f"{to}: {made}; give it to each run with --codec")
 
 
 class _Drawn:

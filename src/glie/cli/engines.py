@@ -36,8 +36,8 @@ def export(
         typer.Option(
             metavar="NAME=VALUE",
             help="A setting of the engine for a new collection: shard_number=6, "
-            "replication_factor=2, on_disk=true, datatype=float16; nested settings in JSON. "
-            "Repeat it for several.",
+            "replication_factor=2, on_disk=true, datatype=float16, layout=multivector; nested "
+            "settings in JSON. Repeat it for several.",
         ),
     ] = None,
     prune: Annotated[
@@ -45,11 +45,13 @@ def export(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Export the pages of an index to Qdrant or LanceDB; `glie search --engine` searches them.
+    """Export an index to Qdrant, LanceDB or PostgreSQL; `glie search --engine` searches it there.
 
     glie export reports.glie --to qdrant --url http://localhost:6333 --setting shard_number=6
 
     glie export reports.glie --to lancedb --url s3://bucket/pages
+
+    glie export reports.glie --to postgres --url postgresql://user@host/database
 
     Run it again to continue after an interruption, or to export what is new or has changed.
     Pictures stay in the index.

@@ -30,7 +30,8 @@ Documents = Annotated[
     list[Path],
     typer.Argument(
         metavar="DOCUMENTS",
-        help="Files or folders: PDF, PNG, JPEG, TIFF, WebP, text, Markdown.",
+        help="Files or folders: PDF, PNG, JPEG, TIFF, WebP, text, Markdown, Word, PowerPoint, "
+        "Excel, HTML, EPUB, e-mail.",
     ),
 ]
 BytesPerPage = Annotated[
@@ -46,8 +47,8 @@ EncoderName = Annotated[
     typer.Option(
         metavar="NAME",
         help="english, multilingual, minilm, minilm-384, or a late-interaction model in a FOLDER "
-        "or on the Hugging Face Hub: ColBERT for text, ColPali or ColQwen2 for page images. "
-        "docs/encoders.md lists more.",
+        "or on the Hugging Face Hub: ColBERT for text, ColPali or ColQwen2 for page images; or "
+        "one on a server, like vllm:http://host:8000#MODEL. docs/encoders.md lists more.",
         show_default="english",
     ),
 ]
@@ -178,9 +179,9 @@ def add(
 ) -> None:
     """Add documents to an index. Those that it already holds are skipped unless they changed."""
     from glie.ingest import ingest
-    from glie.retriever import encoder_of
+    from glie.retriever import encoder_of, open_index
 
-    target = glie.Index.open(index_path)
+    target = open_index(index_path)
     with status_line("loading the encoder"):
         reader = encoder_of(target, encoder)
     run(
@@ -201,6 +202,8 @@ def run(
 ) -> None:
     """Run an ingestion with a progress bar and show its report. A `fresh` index that stays empty is
     removed."""
+    from glie.retriever import as_index
+
     began = time.perf_counter()
     try:
         with progress_bar() as show:
@@ -209,8 +212,9 @@ def run(
         kept = f"the index keeps the {count(len(target), 'page')} committed so far"
         fail(f"interrupted; {kept}; run it again to go on", 130)
     seconds = time.perf_counter() - began
-    facts = target.info() if isinstance(target, glie.Index) else None
-    nothing = fresh and isinstance(target, glie.Index) and not len(target)
+    index = as_index(target)
+    facts = None if index is None else index.info()
+    nothing = fresh and index is not None and not len(index)
     if nothing:
         shutil.rmtree(target.path, ignore_errors=True)
     if as_json:

@@ -38,8 +38,9 @@ def delete(
 ) -> None:
     """Delete documents or pages from an index. `glie compact` then frees their space."""
     from glie.documents.known import pages_of
+    from glie.retriever import open_index
 
-    index = glie.Index.open(index_path)
+    index = open_index(index_path)
     with index.writing():
         deleted = index.delete(pages_of(index, names))
     if as_json:
@@ -179,8 +180,9 @@ def info(
 ) -> None:
     """Show what an index holds and how large it is."""
     from glie.documents.known import known_documents
+    from glie.retriever import open_index
 
-    index = glie.Index.open(index_path)
+    index = open_index(index_path)
     facts = index.info()
     known = known_documents(index)
     lean = facts.lean_bytes

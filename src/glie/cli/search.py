@@ -119,7 +119,7 @@ def search(
     prefetch: Annotated[
         int | None,
         typer.Option(
-            help="Pages that the engine scores by their codes: those with the nearest means.",
+            help="Pages that are scored by their codes: those with the nearest means.",
             show_default="all of a small collection, 1,000 or more of a large one",
             rich_help_panel=ENGINE_PANEL,
         ),
@@ -149,7 +149,7 @@ def search(
     if engine is None and not words:
         raise typer.BadParameter("Missing argument 'INDEX QUESTION'.")
     words = _index_first(words) if engine is None else words
-    has_index = bool(words) and (engine is None or (Path(words[0]) / "manifest.json").exists())
+    has_index = bool(words) and (engine is None or _is_index(words[0]))
     place, words = (words[0], words[1:]) if has_index else ("", words)
     question = " ".join(words)
     given = {"QUESTION": words, "--image": image, "--like": like}
@@ -206,9 +206,14 @@ def search(
         print("no page matches" if held else "no pages: the index is empty")
 
 
+def _is_index(place: str) -> bool:
+    """Whether this is the folder of an index or, where there is none, of shards."""
+    return any((Path(place) / name).exists() for name in ("manifest.json", "shards.json"))
+
+
 def _index_first(arguments: list[str]) -> list[str]:
     """The arguments with the index in front, where only the last of them is one."""
-    first, last = ((Path(arguments[at]) / "manifest.json").exists() for at in (0, -1))
+    first, last = _is_index(arguments[0]), _is_index(arguments[-1])
     if first or not last:
         return arguments
     errors.print(f"{arguments[-1]} is the index: it goes before the question", soft_wrap=True)
@@ -260,6 +265,10 @@ def print_rows(rows: Sequence[dict[str, Any]], marks: Asked) -> None:
 
 
 def print_cost(cost: Cost) -> None:
+    if cost.missing:
+        few = count(len(cost.missing), "shard")
+        said = f"{few} did not answer in time: {', '.join(cost.missing)}; their pages are missing"
+        errors.print(said, style="yellow", soft_wrap=True)
     scanned = count(cost.pages_scanned, "page")
     if cost.pages_estimated:
         scanned += f" of {cost.pages_estimated:,} estimated"

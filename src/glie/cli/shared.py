@@ -58,7 +58,7 @@ Location = Annotated[
         "--path",
         metavar="WHERE",
         help="Address of the engine: http://host:6333 for qdrant, a folder for qdrant-edge, a "
-        "folder or s3://bucket/folder for lancedb.",
+        "folder or s3://bucket/folder for lancedb, postgresql://user@host/database for postgres.",
         rich_help_panel=ENGINE_PANEL,
     ),
 ]
@@ -77,7 +77,8 @@ ApiKey = Annotated[
     str | None,
     typer.Option(
         metavar="KEY",
-        help="Key of the engine; better set QDRANT_API_KEY or LANCEDB_API_KEY.",
+        help="Key of the engine, or password of postgres; better set QDRANT_API_KEY, "
+        "LANCEDB_API_KEY or PGPASSWORD.",
         rich_help_panel=ENGINE_PANEL,
     ),
 ]

@@ -15,14 +15,15 @@ import logging
 import os
 import re
 import shutil
-import socket
 import uuid
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from glie.codec.codec import Codec
+from glie.distributed.cluster import cluster, import_ray, said
+from glie.distributed.sharded import ShardedIndex
+from glie.distributed.shards import Shards, is_sharded
 from glie.documents import FoundDocument
 from glie.documents.known import (
     KnownDocument,
@@ -32,6 +33,7 @@ from glie.documents.known import (
 )
 from glie.encoders import load_encoder
 from glie.encoders.base import Encoder
+from glie.encoders.recorded import encoder_of, load_recorded
 from glie.engines.base import Engine
 from glie.engines.collection import Collection
 from glie.engines.exporting import upload
@@ -41,11 +43,10 @@ from glie.errors import (
     GlieError,
     IndexFolderError,
     InputError,
-    MissingExtraError,
 )
 from glie.identity import EncoderId, check_encoder, check_match
 from glie.index.index import Index
-from glie.indexing import CodecChoice
+from glie.indexing import CodecChoice, fitted_codec
 from glie.ingest import (
     IngestProgress,
     OnIngestProgress,
@@ -55,9 +56,7 @@ from glie.ingest import (
     lacks_images,
     store_documents,
 )
-from glie.kernels.parallel import cores
 from glie.progress import ignore
-from glie.retriever import encoder_of, load_recorded
 
 DOCUMENTS_PER_SHARD = 32  # at most: the work that is lost if a worker dies
 SHARDS_PER_WORKER = 4  # at least, so that workers finish at about the same time
@@ -69,6 +68,7 @@ CODEC = "codec"
 
 Load = Callable[[], Encoder]
 Paths = Iterable[str | os.PathLike[str]]
+Target = Index | ShardedIndex | Collection
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +84,7 @@ class _Task:
 
 
 def ingest_on_ray(
-    target: Index | Collection,
+    target: Target,
     encoder: Encoder,
     paths: Paths,
     *,
@@ -100,26 +100,28 @@ def ingest_on_ray(
     """`ingest` on a Ray cluster: the one that this process is connected to, the one that the
     variable RAY_ADDRESS names, or a local one that is started and stopped here.
 
+    The target is an index, a folder of shards, or a collection in an engine.
+
     All machines must see the documents and the folder `shards`. `workers` shards are made at a
     time, each with `gpus` GPUs. A worker gets its encoder from `load`; by default it loads the same
     name and revision.
     """
-    ray = _ray()
+    import_ray()  # it may be missing
     check_encoder(target, encoder)
     if keep_images and isinstance(target, Collection):
         raise InputError("keep_images: pictures are kept in an index, not in an engine")
-    has_words = isinstance(target, Index)  # an engine holds none
+    has_words = not isinstance(target, Collection)  # an engine holds none
     reading = Reading(keep_images, ocr, text if has_words else "none")
     paths, place = list(paths), Path(shards).absolute()
     by_name = functools.partial(load_recorded, EncoderId.of(encoder))
     task = _Task(place, load or by_name, EncoderId.of(encoder), reading, _language(target))
-    lock = target.writing() if isinstance(target, Index) else contextlib.nullcontext()
-    with lock, _folder(place), _cluster(ray, workers):
+    lock = contextlib.nullcontext() if isinstance(target, Collection) else target.writing()
+    with lock, _folder(place), cluster(workers) as ray, _quiet():
         take_unfinished(target, place)
         known, report = known_documents(target), Report()
-        if isinstance(target, Index) and keep_images:
+        if not isinstance(target, Collection) and keep_images:
             for document in known.values():
-                if lacks_images(target, document):
+                if lacks_images(cast(Index, target), document):
                     document.digest = ""  # read it again
         found = named_apart(found_documents(paths), known)
         waiting, done = found, 0
@@ -129,7 +131,9 @@ def ingest_on_ray(
             report, done, waiting = first.report, first.read, found[first.read :]
         if waiting:
             target.codec.frozen.save(place / CODEC)
-        for result in _results(ray, task, _groups(waiting, known, ray, workers), workers, gpus):
+        for result in _results(
+            ray, task, _groups(waiting, target, known, ray, workers), workers, gpus
+        ):
             path = place / result["shard"]
             if result["pages"] and not path.exists():
                 raise IndexFolderError(f"{path}: not there; expected a folder all machines see")
@@ -172,6 +176,40 @@ def open_or_create_collection(
     return Collection.create(engine, codec, dim, encoder=entry), reader
 
 
+def open_or_create_shards(
+    path: str | os.PathLike[str],
+    count: int,
+    documents: Sequence[str | os.PathLike[str]],
+    encoder: str | os.PathLike[str] | None = None,
+    choice: CodecChoice | None = None,
+    *,
+    reading: Reading | None = None,
+    language: str | None = None,
+) -> tuple[ShardedIndex, Encoder]:
+    """Open a folder of shards, or create one with so many for these documents; load its encoder.
+
+    All shards get one codec, which is adapted to random pages first, if need be.
+    """
+    choice = choice or CodecChoice()
+    if is_sharded(path):
+        pages = ShardedIndex(Shards.read(path))
+        choice.check_same(pages.codec, pages.path)
+        found = len(pages.shards)
+        if found != count:
+            raise InputError(
+                f"{pages.path}: it has {found} shards, not {count}; their number stays, since it "
+                "decides where a document belongs: build another folder for more"
+            )
+        return pages, encoder_of(pages, encoder)
+    found_documents(documents)
+    reader = load_encoder(encoder)
+    entry = EncoderId.of(reader)
+    codec = choice.codec_for(entry)
+    if codec.adapts:
+        codec = fitted_codec(documents, reader, codec, reading=reading, language=language)
+    return ShardedIndex.create(path, count, codec, encoder=entry, language=language), reader
+
+
 def first_shard(
     codec: Codec,
     encoder: Encoder,
@@ -193,29 +231,36 @@ def first_shard(
     return index.codec.frozen
 
 
-def _language(pages: Index | Collection) -> str:
+def _language(pages: Target) -> str:
     """The language of the words of pages, as `Index.create` takes it."""
-    return (pages.language if isinstance(pages, Index) else None) or "none"
+    return (None if isinstance(pages, Collection) else pages.language) or "none"
 
 
 def _groups(
     found: Sequence[FoundDocument],
+    target: Target,
     known: Mapping[str, KnownDocument],
     ray: Any,
     workers: int | None,
 ) -> list[dict[str, str]]:
-    """The documents of each shard with what the target knows of them, as JSON for a worker."""
+    """The documents of each part with what the target knows of them, as JSON for a worker. Those of
+    a part belong to one shard of the target, if it has several."""
     at_once = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
     each = -(-len(found) // (SHARDS_PER_WORKER * at_once))
     each = min(max(each, 1), DOCUMENTS_PER_SHARD)
-    groups = []
-    for at in range(0, len(found), each):
-        documents = [
-            (d.name, str(d.path), dataclasses.astuple(known[d.name]) if d.name in known else None)
-            for d in found[at : at + each]
-        ]
-        shard = f"{1 + at // each:06d}"
-        groups.append({"group": json.dumps({"shard": shard, "documents": documents})})
+    by_shard: dict[str, list[FoundDocument]] = {}
+    for document in found:
+        shard = target.shard_of(document.name) if isinstance(target, ShardedIndex) else ""
+        by_shard.setdefault(shard, []).append(document)
+    groups = list[dict[str, str]]()
+    for mine in by_shard.values():
+        for at in range(0, len(mine), each):
+            documents = [
+                (d.name, str(d.path), dataclasses.astuple(k) if (k := known.get(d.name)) else None)
+                for d in mine[at : at + each]
+            ]
+            name = f"{len(groups) + 1:06d}"
+            groups.append({"group": json.dumps({"shard": name, "documents": documents})})
     return groups
 
 
@@ -239,7 +284,7 @@ def _results(
                 raise GlieError(result["error"])
             yield result
     except ray.exceptions.RayError as error:
-        raise GlieError(f"Ray: {_said(error)}; what is finished is kept") from None
+        raise GlieError(f"Ray: {said(error)}; what is finished is kept") from None
 
 
 _loaded: dict[str, Encoder] = {}  # in a worker: the encoder of the run, kept between shards
@@ -264,8 +309,8 @@ def _made(batch: Mapping[str, Any], task: _Task) -> dict[str, list[str]]:
     except GlieError as error:
         return {"result": [json.dumps({"error": str(error)})]}
     except Exception as error:  # from any encoder; Ray would show a stack trace
-        said = f"a Ray worker: {_said(error)}; what is finished is kept"
-        return {"result": [json.dumps({"error": said})]}
+        why = f"a Ray worker: {said(error)}; what is finished is kept"
+        return {"result": [json.dumps({"error": why})]}
     shutil.rmtree(making, ignore_errors=True)
     result = {
         "shard": group["shard"],
@@ -297,7 +342,7 @@ def _encoder(task: _Task) -> Encoder:
     return encoder
 
 
-def take_unfinished(target: Index | Collection, place: Path) -> None:
+def take_unfinished(target: Target, place: Path) -> None:
     """Merge the shards that an interrupted run left."""
     for path in sorted(path for path in place.iterdir() if SHARD.fullmatch(path.name)):
         try:
@@ -313,7 +358,7 @@ def take_unfinished(target: Index | Collection, place: Path) -> None:
 
 
 def _take(
-    target: Index | Collection,
+    target: Target,
     path: Path,
     names: Iterable[str],
     known: Mapping[str, KnownDocument],
@@ -321,7 +366,7 @@ def _take(
     """Merge a shard in place of the earlier pages of its documents, and delete it."""
     replaced = [page_id for name in names if name in known for page_id in known[name].ids]
     shard = Index.open(path) if path.exists() else None
-    if isinstance(target, Index):
+    if not isinstance(target, Collection):
         if shard is not None:
             target.merge(shard, replacing=replaced)
         elif replaced:
@@ -358,57 +403,11 @@ def _folder(place: Path) -> Iterator[None]:
             place.rmdir()
 
 
-def _ray() -> Any:
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # silences a warning
-    try:
-        import ray
-        import ray.data
-    except ImportError:
-        raise MissingExtraError("working on a Ray cluster", "ray") from None
-    return ray
-
-
 @contextlib.contextmanager
-def _cluster(ray: Any, workers: int | None) -> Iterator[None]:
-    """A cluster to work on. One that is started here is stopped in the end."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", category=DeprecationWarning, module="ray")
-        logging.getLogger("ray.data").setLevel(logging.ERROR)
-        ray.data.DataContext.get_current().enable_progress_bars = False
-        if ray.is_initialized():
-            yield
-            return
-        options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
-        address = os.environ.get("RAY_ADDRESS")
-        if address is None:
-            options |= {"include_dashboard": False, "num_cpus": max(cores(), workers or 1)}
-        try:
-            _check_address(address)
-            ray.init(**options)
-        except Exception as error:  # of any class: a node that times out is a plain Exception
-            ray.shutdown()  # what has started of it
-            if address is None:
-                raise GlieError(
-                    f"Ray does not start on this machine ({_said(error)}); `ray start --head` "
-                    "shows why, and `glie index` works without it"
-                ) from None
-            raise GlieError(
-                f"Ray at {address}: cannot be reached ({_said(error)}); start the cluster, or "
-                "unset RAY_ADDRESS to start one here"
-            ) from None
-        try:
-            yield
-        finally:
-            ray.shutdown()
+def _quiet() -> Iterator[None]:
+    """Ray Data without its logs and bars."""
+    import ray.data as data
 
-
-def _check_address(address: str | None) -> None:
-    """Fail at once if nothing listens there; Ray would try for minutes."""
-    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
-    if host and port.isdecimal():
-        socket.create_connection((host, int(port)), timeout=10).close()
-
-
-def _said(error: BaseException) -> str:
-    first = str(error).strip().partition("\n")[0]
-    return f"{type(error).__name__}: {first}"
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    data.DataContext.get_current().enable_progress_bars = False
+    yield

@@ -1,4 +1,4 @@
-"""Files to pages: PDFs, images, text and Markdown, and folders of them."""
+"""Files to pages: PDFs, images, text, office documents, web pages, books, e-mail, and folders."""
 
 from glie.documents.find import SUFFIXES, FoundDocument, find_documents, has_picture
 from glie.documents.images import (

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from glie.documents.find import FoundDocument, kind_of
 from glie.documents.images import frames_claimed
-from glie.documents.pdf import PdfCounter
+from glie.documents.opened import DocumentCounter
 from glie.documents.text import text_pages
 from glie.errors import GlieError
 
@@ -19,14 +19,14 @@ class PageCount(NamedTuple):
 
 
 class PageCounter:
-    """Counts pages. One process looks at all PDFs; it is started when the first is met."""
+    """Counts pages. One process looks at all documents; it is started when the first is met."""
 
     def __enter__(self) -> PageCounter:
-        self._pdfs = PdfCounter()
+        self._documents = DocumentCounter()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._pdfs.end()
+        self._documents.end()
 
     def count(self, document: FoundDocument) -> PageCount:
         """The pages of a document; none if it cannot be read."""
@@ -34,10 +34,10 @@ class PageCounter:
             match kind_of(document.path):
                 case "text":
                     return PageCount(len(text_pages(document)), 0)
-                case "pdf":
-                    return PageCount(*self._pdfs.count(document.path))
                 case "image":
                     frames = frames_claimed(document)
                     return PageCount(frames, frames)
+                case _:
+                    return PageCount(*self._documents.count(document.path))
         except (GlieError, OSError):
             return PageCount(0, 0)

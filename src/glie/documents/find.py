@@ -9,7 +9,18 @@ from typing import Literal, NamedTuple
 
 from glie.errors import DocumentError
 
-Kind = Literal["pdf", "image", "text"]
+Kind = Literal["pdf", "image", "text", "docx", "pptx", "xlsx", "html", "epub", "eml"]
+WHAT: dict[Kind, str] = {  # in messages
+    "pdf": "a PDF",
+    "image": "an image",
+    "text": "a text file",
+    "docx": "a Word document",
+    "pptx": "a PowerPoint file",
+    "xlsx": "an Excel workbook",
+    "html": "an HTML file",
+    "epub": "an EPUB book",
+    "eml": "an e-mail",
+}
 PICTURED: set[Kind] = {"pdf", "image"}  # kinds whose pages can be drawn
 KINDS: dict[str, Kind] = {
     ".pdf": "pdf",
@@ -22,6 +33,13 @@ KINDS: dict[str, Kind] = {
     ".txt": "text",
     ".md": "text",
     ".markdown": "text",
+    ".docx": "docx",
+    ".pptx": "pptx",
+    ".xlsx": "xlsx",
+    ".html": "html",
+    ".htm": "html",
+    ".epub": "epub",
+    ".eml": "eml",
 }
 SUFFIXES = frozenset(KINDS)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from glie.documents import images
-from glie.documents.find import KINDS, FoundDocument, has_picture, kind_of
+from glie.documents.find import KINDS, WHAT, FoundDocument, has_picture, kind_of
 from glie.documents.images import (
     OCR_PIXELS,
     PAGE_PIXELS,
@@ -25,7 +25,7 @@ from glie.documents.images import (
     open_picture,
     picture_text,
 )
-from glie.documents.pdf import open_pdf, pdf_texts
+from glie.documents.opened import document_texts, open_document
 from glie.documents.text import has_text, text_pages
 from glie.errors import DocumentError
 
@@ -55,7 +55,8 @@ class DocumentPage:
         return f"{self.document}, page {self.number}"
 
     def image(self, longest: int = PAGE_PIXELS) -> Image:
-        """Draw the page, its longer side `longest` pixels. A text file raises DocumentError."""
+        """Draw the page, its longer side `longest` pixels. Kinds without pictures raise
+        DocumentError."""
         return _render(self.path, self.number, longest, self._name)
 
     def words(self) -> list[Word]:
@@ -63,7 +64,7 @@ class DocumentPage:
         if self.origin == "ocr":
             return images.read_image(self.image(OCR_PIXELS))[1]
         if self.origin == "text" and KINDS.get(self.path.suffix.lower()) == "pdf":
-            with open_pdf(self.path) as found, _page_errors(self._name, "read"):
+            with open_document(self.path) as found, _page_errors(self._name, "read"):
                 return [Word(*word) for word in found.words(self.number)]
         return []
 
@@ -122,10 +123,10 @@ def _texts(document: FoundDocument) -> Iterable[str | Exception]:
     match kind_of(document.path):
         case "text":
             return text_pages(document)
-        case "pdf":
-            return pdf_texts(document)
         case "image":
             return [""] * count_frames(document)
+        case _:
+            return document_texts(document)
 
 
 def _by_ocr(page: DocumentPage) -> DocumentPage:
@@ -144,11 +145,11 @@ def count_pages(document: FoundDocument) -> int:
     match kind_of(document.path):
         case "text":
             return len(text_pages(document))
-        case "pdf":
-            with open_pdf(document.path, document.name) as found:
-                return found.pages
         case "image":
             return count_frames(document)
+        case _:
+            with open_document(document.path, document.name) as found:
+                return found.pages
 
 
 def page_text(path: Path, number: int) -> str:
@@ -156,11 +157,11 @@ def page_text(path: Path, number: int) -> str:
     match KINDS.get(path.suffix.lower()):
         case "text":
             return text_pages(FoundDocument(path.name, path))[number - 1]
-        case "pdf":
-            with open_pdf(path) as found, _page_errors(f"{path.name}, page {number}", "read"):
-                return found.text(number)
         case "image" | None:
             return ""
+        case _:
+            with open_document(path) as found, _page_errors(f"{path.name}, page {number}", "read"):
+                return found.text(number)
 
 
 def scanned_text(path: Path, number: int) -> str:
@@ -185,14 +186,14 @@ def small_picture(page: DocumentPage) -> bytes | None:
 def _render(path: Path, number: int, longest: int, name: str) -> Image:
     match kind_of(path):
         case "pdf":
-            with open_pdf(path) as found, _page_errors(name, "drawn"):
+            with open_document(path) as found, _page_errors(name, "drawn"):
                 return found.picture(number, longest)
         case "image":
             picture = open_picture(path, name, number)
             picture.thumbnail((longest, longest))
             return picture
-        case "text":
-            raise DocumentError(f"{path.name}: a text file has no picture")
+        case kind:
+            raise DocumentError(f"{path.name}: {WHAT[kind]} has no picture; make a PDF of it")
 
 
 @contextlib.contextmanager

@@ -25,7 +25,7 @@ def text_pages(document: FoundDocument) -> list[str]:
     for sheet in text.split("\f"):
         current = ""
         for paragraph in re.split(r"\n\s*\n", sheet):
-            for piece in _pieces(paragraph):
+            for piece in pieces(paragraph):
                 if current and len(current) + len(piece) > TEXT_PAGE_CHARACTERS:
                     pages.append(current)
                     current = ""
@@ -35,12 +35,12 @@ def text_pages(document: FoundDocument) -> list[str]:
     return pages
 
 
-def _pieces(paragraph: str) -> Iterator[str]:
+def pieces(paragraph: str, longest: int = TEXT_PAGE_CHARACTERS) -> Iterator[str]:
     """Cut a paragraph that is longer than a page at spaces."""
     start = 0
-    while len(paragraph) - start > TEXT_PAGE_CHARACTERS:
-        cut = paragraph.rfind(" ", start + 1, start + TEXT_PAGE_CHARACTERS)
-        cut = cut if cut > 0 else start + TEXT_PAGE_CHARACTERS
+    while len(paragraph) - start > longest:
+        cut = paragraph.rfind(" ", start + 1, start + longest)
+        cut = cut if cut > 0 else start + longest
         yield paragraph[start:cut]
         start = cut
     yield paragraph[start:]

@@ -4,8 +4,8 @@
 text, without a download, a GPU or PyTorch; "multilingual" is like it, for many languages. A path,
 or a name on the Hugging Face Hub, loads a late-interaction model: one for text, like ColBERT, or
 one for pictures of pages, like ColPali and ColQwen. The path of any other text model
-(`transformers` or ONNX) gives one vector a token. `BatchEncoder` makes an encoder from a model that
-is already loaded.
+(`transformers` or ONNX) gives one vector a token. An address, like "vllm:http://host:8000#MODEL",
+is that of a model on a server. `BatchEncoder` makes an encoder from a model that is already loaded.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from glie.encoders.base import Encoder, Grid
 from glie.encoders.batches import BatchEncoder
 from glie.encoders.checkpoint import Checkpoint, reader_of
+from glie.encoders.endpoint import EXAMPLE, endpoint_encoder, is_endpoint
 from glie.encoders.int8_model import english, int8_encoder, is_int8_model
 from glie.encoders.minilm import minilm_encoder
 from glie.encoders.multi_vector import multi_vector_encoder
@@ -55,6 +56,7 @@ def load_encoder(
     """Load an encoder by name: "english" (the default), "multilingual", "minilm" (the default of
     earlier versions), "minilm-384" (the same at 384 instead of 128 dimensions), the path of a
     folder with a model, or the name of a late-interaction model on the Hugging Face Hub.
+    "vllm:URL#MODEL", "infinity:URL#MODEL" and "openai:URL#MODEL" are models on a server.
     "NAME@MATRIX.safetensors" is one of these, reduced by a matrix from tools/fit_reduction.py.
 
     `revision` is a commit, tag or branch on the Hub, or the revision that an index records.
@@ -73,14 +75,16 @@ def load_encoder(
     # a folder's name may contain @, so try the last @ first
     for at in [i for i, letter in enumerate(wanted) if letter == "@"][::-1]:
         whole, path = wanted[:at], Path(wanted[at + 1 :])
-        if _is_whole(whole) or (path.suffix == ".safetensors" and ON_HUB.fullmatch(whole)):
+        elsewhere = ON_HUB.fullmatch(whole) or is_endpoint(whole)
+        if _is_whole(whole) or (path.suffix == ".safetensors" and elsewhere):
             return _reduced(_whole(whole, revision, device), path)
-    if ON_HUB.fullmatch(wanted):
+    if ON_HUB.fullmatch(wanted) or is_endpoint(wanted):
         return _whole(wanted, revision, device)
     raise EncoderError(
         f"encoder {wanted!r} is unknown: expected {EMBEDDED!r}, {MULTILINGUAL!r}, {MINILM!r}, "
         f"{WHOLE!r}, the path of a folder with a late-interaction, transformers or ONNX text "
-        "model, AUTHOR/NAME on the Hugging Face Hub, or one of these and @MATRIX.safetensors"
+        "model, AUTHOR/NAME on the Hugging Face Hub, an address like "
+        f"{EXAMPLE}, or one of these and @MATRIX.safetensors"
     )
 
 
@@ -92,6 +96,8 @@ def _whole(name: str, revision: str | None, device: str | None) -> TextEncoder |
     """Load an encoder without reduction."""
     if name == WHOLE:
         return minilm_encoder(reduced=False)
+    if is_endpoint(name):
+        return endpoint_encoder(name)
     folder = Path(name)
     if not folder.is_dir():
         commit = COMMIT.match(revision or "")  # a matrix's digest may follow it

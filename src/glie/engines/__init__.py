@@ -23,6 +23,7 @@ ENGINES = {  # name: module and class
     "qdrant": ("qdrant", "Qdrant"),
     "qdrant-edge": ("qdrant_edge", "QdrantEdge"),
     "lancedb": ("lancedb", "LanceDB"),
+    "postgres": ("postgres", "Postgres"),
 }
 
 __all__ = ["ENGINES", "Collection", "Engine", "Exported", "connect", "export", "open"]
@@ -32,8 +33,8 @@ def connect(
     engine: str, location: str | os.PathLike[str], collection: str, **options: Any
 ) -> Engine:
     """Connect to a place for a collection: in "qdrant" (a URL, a folder, or ":memory:"),
-    "qdrant-edge" (a folder) or "lancedb" (a folder, or the URL of a bucket). `options` go to the
-    engine's own client: api_key, timeout, storage_options, ..."""
+    "qdrant-edge" (a folder), "lancedb" (a folder, or the URL of a bucket) or "postgres" (a URL).
+    `options` go to the engine's own client: api_key, timeout, storage_options, ..."""
     if engine not in ENGINES:
         raise InputError(f"engine {engine!r} is unknown; expected one of {', '.join(ENGINES)}")
     if not isinstance(collection, str) or not collection.strip():

@@ -1,4 +1,9 @@
-"""Engine: the Protocol that a vector database implements to store pages, and its values."""
+"""Engine: the Protocol that a vector database implements to store pages, and its values.
+
+Pages are stored in one of two layouts. COMPACT: the code as bytes, and one small vector, the mean,
+by which the engine finds candidates; glie scores their codes. MULTIVECTOR: the codes as vectors
+too, which the engine scores by MaxSim.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +18,7 @@ from glie.pages import Floats, Queries
 
 SOURCE = r",? ?(location: )?/\S+\.rs:\d+.*"  # a library's own source line
 EXACT = 2**53  # engines compare numbers as float64, which holds all whole numbers below this
+COMPACT, MULTIVECTOR = LAYOUTS = ("compact", "multivector")
 NUMBERS_PER_REQUEST = 500_000  # in the vectors of one request: 11 MB of JSON
 
 
@@ -27,6 +33,13 @@ class Entry(NamedTuple):
     metadata: dict[str, Any]
     terms: list[int]  # a hash of each key and value of the metadata
     digest: str  # of all the other fields
+
+
+class Candidates(NamedTuple):
+    """Pages that an engine found by their means, with what glie scores them by."""
+
+    ids: Sequence[str]
+    codes: Sequence[bytes]  # Entry.code
 
 
 class Row(NamedTuple):
@@ -57,11 +70,14 @@ class Engine(Protocol):
     def exists(self) -> bool:
         """Whether the collection exists."""
 
-    def create(self, dim: int, settings: Mapping[str, Any]) -> None:
+    def create(self, dim: int, layout: str, settings: Mapping[str, Any]) -> None:
         """Create the empty collection, with the engine's own `settings`."""
 
     def dim(self) -> int:
-        """The dimension of its vectors; raises EngineError if the layout is not glie's."""
+        """The dimension of its vectors; raises EngineError if they are not glie's."""
+
+    def layout(self) -> str:
+        """How its pages are stored: one of LAYOUTS."""
 
     def read_header(self) -> bytes | None:
         """The header, if one was written."""
@@ -87,11 +103,19 @@ class Engine(Protocol):
     def optimize(self) -> None:
         """Build the engine's own indexes, after many changes."""
 
+    def candidates(self, means: Floats, count: int | None, among: Restriction) -> list[Candidates]:
+        """For each row of `means` the `count` pages whose mean is nearest, or all if that is None;
+        in the layout COMPACT."""
+
+    def entries(self, ids: Sequence[str]) -> list[Entry]:
+        """Those of these pages that are stored, in any order; in the layout COMPACT."""
+
     def nearest(
         self, queries: Queries, count: int, prefetch: int | None, among: Restriction
     ) -> list[list[Entry]]:
         """For each query the `count` best pages by MaxSim: among the `prefetch` pages whose mean is
-        nearest to the mean of the query's vectors, or among all if `prefetch` is None."""
+        nearest to the mean of the query's vectors, or among all if `prefetch` is None; in the
+        layout MULTIVECTOR."""
 
     def close(self) -> None:
         """Close files and connections."""

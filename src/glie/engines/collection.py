@@ -17,7 +17,8 @@ import numpy.typing as npt
 from glie.codec.codec import Codec
 from glie.codec.codes import Codes
 from glie.codec.store import from_files, to_files
-from glie.engines.base import Engine, Entry, Restriction, Row
+from glie.engines import compact
+from glie.engines.base import COMPACT, LAYOUTS, MULTIVECTOR, Engine, Entry, Restriction, Row
 from glie.engines.entries import codes_of, rows_of
 from glie.errors import EngineError, IdError, InputError
 from glie.filters import distinct_ids
@@ -35,7 +36,9 @@ from glie.search.scan import CodeBlock, scan
 from glie.search.two_stage import two_stage
 
 FORMAT = "glie-collection"
-VERSION = 1
+VERSIONS = {MULTIVECTOR: 1, COMPACT: 2}  # of the header, by layout: older glie reads the first
+LAYOUT = COMPACT  # of new collections
+# of the layout MULTIVECTOR:
 CANDIDATE_PAGES = 20_000  # an engine scores fewer pages all by MaxSim
 # pages that an engine scores by MaxSim: the largest of
 PREFETCH = 1000
@@ -46,8 +49,8 @@ SPARE = 8  # pages fetched in addition: an engine may round scores differently
 
 
 class Collection:
-    """Pages in an engine, searched like an index. The engine finds candidates by MaxSim over the
-    stored vectors; scoring them exactly and reranking the shortlist happens here."""
+    """Pages in an engine, searched like an index. The engine finds candidates; scoring them exactly
+    and reranking the shortlist happens here."""
 
     def __init__(
         self,
@@ -55,8 +58,10 @@ class Collection:
         codec: Codec,
         dim: int,
         encoder: EncoderId | Mapping[str, Any] | str | None,
+        layout: str = LAYOUT,
     ) -> None:
         self.engine = engine
+        self.layout = layout  # how its pages are stored
         self.codec = codec
         self.dim = dim
         self.encoder = EncoderId.of(encoder)  # of the vectors, if it was given
@@ -71,27 +76,36 @@ class Collection:
         dim: int,
         *,
         encoder: Identified | Mapping[str, Any] | str | None = None,
+        layout: str | None = None,
         **settings: Any,
     ) -> Collection:
         """Open the collection for pages of this codec, or create it. Pass engine settings when you
-        create the collection: `settings` go to the engine. A collection with another codec,
-        dimension or encoder is refused."""
+        create the collection: `settings` go to the engine. New ones are "compact" unless `layout`
+        is "multivector": then the engine scores pages by MaxSim, and a page takes several times the
+        bytes. A collection with another codec, dimension, encoder or layout is refused."""
+        if layout not in (None, *LAYOUTS):
+            raise InputError(f"layout: expected {' or '.join(LAYOUTS)}, found {layout!r}")
         codec = codec.frozen
         entry = EncoderId.of(encoder) or codec.encoder
         if entry is not None:
             codec.check_encoder(entry)
-        made = cls(engine, codec, dim, entry)
         if not engine.exists():
-            engine.create(dim, settings)
+            engine.create(dim, layout or LAYOUT, settings)
         header = engine.read_header()
         if engine.dim() != dim:
             raise EngineError(
                 f"{engine.place}: it holds vectors of {engine.dim()} numbers, not {dim}; choose "
                 "another name"
             )
+        if layout not in (None, engine.layout()):
+            raise EngineError(
+                f"{engine.place}: its pages are stored as {engine.layout()}, not {layout}; choose "
+                "another name"
+            )
         if header is None:
             if engine.count():
                 raise _foreign(engine)
+            made = cls(engine, codec, dim, entry, engine.layout())
             engine.write_header(made._header())  # new, or its creation was interrupted
             return made
         there = cls._of(engine, header)
@@ -120,9 +134,10 @@ class Collection:
             name, version = found["format"], found["version"]
             if name != FORMAT:
                 raise ValueError(f"format {name!r}")
-            if version != VERSION:
+            if version not in VERSIONS.values():
+                known = " and ".join(map(str, VERSIONS.values()))
                 raise EngineError(
-                    f"{engine.place}: written in version {version!r}, this glie reads {VERSION}; "
+                    f"{engine.place}: written in version {version!r}, this glie reads {known}; "
                     "upgrade glie"
                 )
             files = {name: base64.b64decode(data) for name, data in found["codec"].items()}
@@ -132,13 +147,14 @@ class Collection:
                 f"{engine.place}: its header cannot be read ({error}); export the index again, to "
                 "another name"
             ) from None
-        return cls(engine, from_files(files, engine.place), dim, encoder)
+        return cls(engine, from_files(files, engine.place), dim, encoder, engine.layout())
 
     def _header(self) -> bytes:
         files = to_files(self.codec)
         codec = {name: base64.b64encode(data).decode() for name, data in files.items()}
         encoder = None if self.encoder is None else self.encoder.to_dict()
-        header = {"format": FORMAT, "version": VERSION, "dim": self.dim, "encoder": encoder}
+        version = VERSIONS[self.layout]
+        header = {"format": FORMAT, "version": version, "dim": self.dim, "encoder": encoder}
         return json.dumps({**header, "codec": codec}).encode()
 
     @property
@@ -207,9 +223,9 @@ class Collection:
     ) -> list[Hits]:
         """The `top` best pages for each query, with the keyword arguments of `Index.search`.
 
-        `filter` is one of the engine's own (a Qdrant Filter, SQL for LanceDB), besides `ids` and
-        `where`. With `exact=True` the engine scores every page. By default it does so for few
-        pages only, and otherwise scores the `prefetch` pages whose means are nearest.
+        `filter` is one of the engine's own (a Qdrant Filter, SQL for LanceDB and PostgreSQL),
+        besides `ids` and `where`. With `exact=True` every page is scored. By default that is done
+        for few pages only; of more, the `prefetch` pages are scored whose means are nearest.
         """
         options = SearchOptions(top, **keywords)
         if prefetch is not None:
@@ -224,7 +240,8 @@ class Collection:
         among = Restriction(ids, options.filter, filter)
         exact = options.exact
         if exact is None:
-            exact = prefetch is None and len(self) < CANDIDATE_PAGES
+            few = compact.PREFETCH if self.layout == COMPACT else CANDIDATE_PAGES
+            exact = prefetch is None and len(self) < few
         shortlist = options.shortlist
         if shortlist is None:
             shortlist = self.codec.shortlist_for(len(self))
@@ -234,7 +251,9 @@ class Collection:
         return hits_of(ranking, lambda position: (found[position].id, found[position].metadata))
 
     def _prefetch(self, count: int) -> int:
-        """How many pages the engine scores by MaxSim to find `count`."""
+        """How many pages are scored by MaxSim to find `count`."""
+        if self.layout == COMPACT:
+            return compact.candidates_for(len(self), count)
         return max(PREFETCH, round(PREFETCH_ROOT * math.sqrt(len(self))), PREFETCH_EACH * count)
 
     def _found(
@@ -245,7 +264,7 @@ class Collection:
         began = time.perf_counter()
         lists: list[list[Entry]] = [[] for _ in questions.ids]
         if among.ids != []:  # else no page can match
-            lists = self.engine.nearest(questions, count + SPARE, prefetch, among)
+            lists = self._nearest(questions, count + SPARE, prefetch, among)
         distinct_entries = {entry.id: entry for entries in lists for entry in entries}
         found = sorted(distinct_entries.values(), key=lambda entry: entry.id)
         position = {entry.id: at for at, entry in enumerate(found)}
@@ -263,6 +282,15 @@ class Collection:
         )
         positions = [ranking.positions[0] for ranking in rankings]
         return Ranking(positions, [ranking.scores[0] for ranking in rankings], cost), found
+
+    def _nearest(
+        self, questions: Queries, count: int, prefetch: int | None, among: Restriction
+    ) -> list[list[Entry]]:
+        if not len(questions):
+            return []
+        if self.layout == MULTIVECTOR:
+            return self.engine.nearest(questions, count, prefetch, among)
+        return compact.nearest(self.engine, self.codec, self.dim, questions, count, prefetch, among)
 
     def _codes(self, entries: Sequence[Entry]) -> Codes:
         return codes_of(entries, self.codec, self.dim, self.path)

@@ -67,6 +67,24 @@ def codes_of(entries: Sequence[Entry], codec: Codec, dim: int, place: str) -> Co
     return Codes.read(Packed(packed, codec.dtype, dim), norms, counts, ids, residual)
 
 
+def packed_sizes(entry: Entry) -> bytes:
+    """All but the vectors of a page's code: the number of its clusters, their counts and norms in
+    two bytes each, and the residual."""
+    counts = np.array([len(entry.counts), *entry.counts], "<u2")
+    return counts.tobytes() + np.array(entry.norms, "<f2").tobytes() + entry.residual
+
+
+def unpacked_sizes(packed: bytes) -> tuple[list[float], list[int], bytes]:
+    """The norms, counts and residual that `packed_sizes` packed; ValueError if it did not."""
+    used = int.from_bytes(packed[:2], "little")
+    end = 2 + 4 * used
+    if len(packed) < end:
+        raise ValueError(f"expected at least {end} bytes, found {len(packed)}")
+    counts = np.frombuffer(packed, "<u2", used, 2)
+    norms = np.frombuffer(packed, "<f2", used, 2 + 2 * used)
+    return norms.tolist(), counts.tolist(), packed[end:]
+
+
 def terms_of(metadata: Mapping[str, Any]) -> list[int]:
     """A hash of each key with its value. Engines filter by these hashes, so that a filter means the
     same in all of them, for any JSON value."""

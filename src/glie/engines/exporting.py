@@ -28,20 +28,27 @@ def export(
     index: Index,
     engine: Engine,
     *,
+    layout: str | None = None,
     settings: Mapping[str, Any] | None = None,
     prune: bool = False,
     progress: OnProgress = ignore,
 ) -> tuple[Collection, Exported]:
     """Store the pages of an index in an engine, skipping those that are already there unchanged.
     So an interrupted export can be continued. `prune` deletes pages that are not in the index. Pass
-    engine settings when you create the collection: an existing one ignores `settings`.
+    engine settings when you create the collection: an existing one ignores `settings`. `layout` is
+    that of `Collection.create`.
 
     Kept pictures stay in the index.
     """
     if index.dim is None:
         raise InputError(f"{index.path}: it has never held a page; there is nothing to export")
     target = Collection.create(
-        engine, index.codec, index.dim, encoder=index.encoder, **(settings or {})
+        engine,
+        index.codec,
+        index.dim,
+        encoder=index.encoder,
+        **({} if layout is None else {"layout": layout}),
+        **(settings or {}),
     )
     report = upload(index, target, progress)
     if prune:

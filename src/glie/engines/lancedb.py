@@ -1,6 +1,7 @@
 """LanceDB: an embedded table, in a folder or on object storage.
 
-A row is a page. The row with an empty id, which no page can have, holds the header.
+A row is a page. The row with an empty id, which no page can have, holds the header; in the layout
+COMPACT its `rest` says whether the first export has been finished.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from typing import Any
 import numpy as np
 
 from glie.engines.base import (
+    COMPACT,
+    MULTIVECTOR,
+    Candidates,
     Entry,
     Restriction,
     Row,
@@ -24,7 +28,7 @@ from glie.engines.base import (
     told_as,
     untranslated,
 )
-from glie.engines.entries import terms_for
+from glie.engines.entries import packed_sizes, terms_for, unpacked_sizes
 from glie.errors import EngineError, InputError
 from glie.filters import And, AnyOf, Compare, Exists, Filter, Not, Or, Prefix
 from glie.kernels.maxsim import maxsim
@@ -36,9 +40,12 @@ OLDEST = "0.34"
 KEY = "LANCEDB_API_KEY"
 CODES, MEAN = "codes", "page"
 READ = ["id", "code", "norms", "counts", "evidence", "metadata", "digest"]
+COMPACT_READ = ["id", "code", "rest", "metadata", "digest"]
+FINISHED = b"finished"  # `rest` of the header
 PAGES = "id != ''"
 ROWS_PER_OPTIMIZE = 500_000  # fewer new rows are scanned without an index
-ROWS_PER_INDEX = 100_000  # fewer means are scanned without an index
+# fewer means are scanned without an index, by layout
+ROWS_PER_INDEX = {MULTIVECTOR: 100_000, COMPACT: 1_000_000}
 REFINED = 4  # times the wanted pages are compared exactly after the index of means
 
 
@@ -47,7 +54,8 @@ class LanceDB:
     `version` opens an older version of the table, read-only. The other options go to
     lancedb.connect: storage_options, api_key (or the variable LANCEDB_API_KEY), ...
 
-    A setting for `create`: datatype of the vectors (float32 or float16).
+    A setting for `create`: datatype of the vectors (float32 or float16; in the layout COMPACT
+    float16 unless given).
     """
 
     def __init__(
@@ -62,6 +70,7 @@ class LanceDB:
         self._version = version
         self._opened: Any = None
         self._made = False  # here: its unfinished versions can be removed
+        self._kind: str | None = None  # its layout, once known
         self._unoptimized = 0  # rows since the indexes were last built
         self.place = f"lancedb at {location}, table {collection!r}"
         if location.startswith("db://"):
@@ -102,9 +111,9 @@ class LanceDB:
             raise
         return True
 
-    def create(self, dim: int, settings: Mapping[str, Any]) -> None:
+    def create(self, dim: int, layout: str, settings: Mapping[str, Any]) -> None:
         rest = dict(settings)
-        kind = str(rest.pop("datatype", "float32"))
+        kind = str(rest.pop("datatype", "float16" if layout == COMPACT else "float32"))
         if kind not in ("float32", "float16"):
             raise InputError(f"setting datatype: expected float32 or float16, found {kind!r}")
         if rest:
@@ -113,18 +122,26 @@ class LanceDB:
             )
         pa = self._arrow
         vector = pa.list_(pa.float16() if kind == "float16" else pa.float32(), dim)
-        schema = pa.schema(
-            [
-                pa.field("id", pa.string(), nullable=False),
-                pa.field(CODES, pa.list_(vector)),
-                pa.field(MEAN, vector),
-                pa.field("code", pa.binary()),
+        if layout == COMPACT:
+            digest, codes = pa.binary(16), []
+            sizes = [pa.field("rest", pa.binary())]
+        else:
+            digest, codes = pa.string(), [pa.field(CODES, pa.list_(vector))]
+            sizes = [
                 pa.field("norms", pa.list_(pa.float32())),
                 pa.field("counts", pa.list_(pa.int32())),
                 pa.field("evidence", pa.binary()),
+            ]
+        schema = pa.schema(
+            [
+                pa.field("id", pa.string(), nullable=False),
+                *codes,
+                pa.field(MEAN, vector),
+                pa.field("code", pa.binary()),
+                *sizes,
                 pa.field("metadata", pa.json_(pa.utf8())),
                 pa.field("terms", pa.list_(pa.int64())),
-                pa.field("digest", pa.string()),
+                pa.field("digest", digest),
             ]
         )
         with told_as(self.place):
@@ -132,12 +149,20 @@ class LanceDB:
         self._made = True
 
     def dim(self) -> int:
-        types, schema = self._arrow.types, self.table.schema
-        if {CODES, MEAN, *READ} - set(schema.names) or not types.is_fixed_size_list(
-            schema.field(MEAN).type
-        ):
-            raise EngineError(f"{self.place}: not made by glie; choose another name")
-        return int(schema.field(MEAN).type.list_size)
+        self.layout()
+        return int(self.table.schema.field(MEAN).type.list_size)
+
+    def layout(self) -> str:
+        if self._kind is None:
+            schema, found = self.table.schema, set(self.table.schema.names)
+            if found >= {MEAN, *COMPACT_READ}:
+                self._kind = COMPACT
+            elif found >= {CODES, MEAN, *READ}:
+                self._kind = MULTIVECTOR
+            fixed = self._arrow.types.is_fixed_size_list
+            if self._kind is None or not fixed(schema.field(MEAN).type):
+                raise EngineError(f"{self.place}: not made by glie; choose another name")
+        return self._kind
 
     def read_header(self) -> bytes | None:
         self.dim()  # raises if it is not a table of glie
@@ -146,8 +171,12 @@ class LanceDB:
         return bytes(found[0]["code"]) if found else None
 
     def write_header(self, header: bytes) -> None:
+        self._write_header(header, b"")
+
+    def _write_header(self, header: bytes, rest: bytes) -> None:
         nowhere = np.zeros(self.dim(), np.float32)  # LanceDB refuses rows without vectors
-        self._store([{"id": "", "code": header, CODES: nowhere[None], MEAN: nowhere}])
+        row = {"id": "", "code": header, "rest": rest, CODES: nowhere[None], MEAN: nowhere}
+        self._store([row])
 
     def count(self) -> int:
         with told_as(self.place):
@@ -162,14 +191,15 @@ class LanceDB:
     def digests(self, ids: Sequence[str]) -> dict[str, str]:
         with told_as(self.place):
             query = self.table.search().where(_one_of(ids)).select(["id", "digest"])
-            return {row["id"]: row["digest"] for row in query.limit(len(ids)).to_list()}
+            rows = query.limit(len(ids)).to_list()
+        return {row["id"]: _hex(row["digest"]) for row in rows}
 
     def put(self, rows: Sequence[Row]) -> None:
         for some in in_steps(rows):
             self._store(
                 [
                     {
-                        **_columns(row.entry),
+                        **_columns(row.entry, self.layout()),
                         "metadata": json.dumps(row.entry.metadata, ensure_ascii=False),
                         CODES: row.vectors,
                         MEAN: row.mean,
@@ -213,7 +243,18 @@ class LanceDB:
             self.table.delete(_one_of(ids))
 
     def optimize(self) -> None:
-        self._optimize()
+        if self.layout() == MULTIVECTOR:
+            self._optimize()
+        else:
+            with told_as(self.place):
+                query = self.table.search().where("id = ''").select(["code", "rest"])
+                header = query.limit(1).to_list()[0]
+            # an export that was interrupted is finished by another process
+            self._made = first = header["rest"] != FINISHED
+            self._optimize()
+            if first:
+                self._write_header(header["code"], FINISHED)
+                self._optimize()  # away with the versions before
         self._made = False
 
     def _optimize(self) -> None:
@@ -223,7 +264,7 @@ class LanceDB:
         with told_as(self.place):
             had = {index.columns[0] for index in self.table.list_indices()}
             wanted: dict[str, Any] = {"id": BTree(), "terms": LabelList()}
-            if self.table.count_rows() >= ROWS_PER_INDEX:
+            if self.table.count_rows() >= ROWS_PER_INDEX[self.layout()]:
                 wanted[MEAN] = IvfSq(distance_type="dot")
             for column, config in wanted.items():
                 if column not in had:
@@ -232,6 +273,22 @@ class LanceDB:
                 cleanup_older_than=timedelta(milliseconds=1) if self._made else None
             )
         self._unoptimized = 0
+
+    def candidates(self, means: Floats, count: int | None, among: Restriction) -> list[Candidates]:
+        with told_as(self.place):
+            if count is None:
+                query = self.table.search().where(self._filter(among)).select(["id", "code"])
+                return [_candidates(query.to_arrow())] * len(means)
+            return [self._candidates(mean, count, among) for mean in means]
+
+    def _candidates(self, mean: Floats, count: int, among: Restriction) -> Candidates:
+        query = self.table.search(mean, vector_column_name=MEAN).refine_factor(REFINED)
+        return _candidates(self._asked(query, among, count, ["id", "code"]))
+
+    def entries(self, ids: Sequence[str]) -> list[Entry]:
+        with told_as(self.place):
+            query = self.table.search().where(_one_of(ids)).select(COMPACT_READ)
+            return [_entry(row) for row in query.limit(len(ids)).to_list()]
 
     def nearest(
         self, queries: Queries, count: int, prefetch: int | None, among: Restriction
@@ -321,23 +378,32 @@ def _maxsim(query: Floats, codes: Any) -> Floats:
     return scores
 
 
-def _columns(entry: Entry) -> dict[str, Any]:
+def _columns(entry: Entry, layout: str) -> dict[str, Any]:
     columns = entry._asdict()
-    columns["evidence"] = columns.pop("residual")
-    return columns
+    if layout == COMPACT:
+        return {
+            **columns,
+            "rest": packed_sizes(entry),
+            "digest": bytes.fromhex(entry.digest),
+        }
+    return {**columns, "evidence": entry.residual}
 
 
 def _entry(row: Mapping[str, Any]) -> Entry:
-    return Entry(
-        row["id"],
-        row["code"],
-        row["norms"],
-        row["counts"],
-        row["evidence"],
-        json.loads(row["metadata"]),
-        [],
-        row["digest"],
-    )
+    if "rest" in row:
+        norms, counts, residual = unpacked_sizes(row["rest"])
+    else:
+        norms, counts, residual = row["norms"], row["counts"], row["evidence"]
+    metadata, digest = json.loads(row["metadata"]), _hex(row["digest"])
+    return Entry(row["id"], row["code"], norms, counts, residual, metadata, [], digest)
+
+
+def _hex(digest: str | bytes) -> str:
+    return digest if isinstance(digest, str) else digest.hex()
+
+
+def _candidates(found: Any) -> Candidates:
+    return Candidates(found["id"].to_pylist(), found["code"].to_pylist())
 
 
 def _one_of(ids: Sequence[str]) -> str:

@@ -1,24 +1,28 @@
 """A page as a point of Qdrant: its id, its vectors and its payload.
 
-A point has the k vectors CODES, which MaxSim scores, and the vector MEAN, by which candidates are
-found. Ids of pages are UUIDs; the points 0, 1, ... without vectors hold the parts of the header.
+A point has the vector MEAN, by which candidates are found, and in the layout MULTIVECTOR the k
+vectors CODES, which MaxSim scores. Ids of pages are UUIDs; the points 0, 1, ... without vectors
+hold the parts of the header.
 """
 
 from __future__ import annotations
 
 import base64
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from glie.engines.base import Entry, Restriction, bound_of, untranslated
-from glie.engines.entries import terms_for
+from glie.engines.base import COMPACT, Candidates, Entry, Restriction, Row, bound_of, untranslated
+from glie.engines.entries import packed_sizes, terms_for, unpacked_sizes
 from glie.errors import EngineError
 from glie.filters import And, AnyOf, Compare, Exists, Filter, Not, Or, Prefix, canonical
 
 CODES, MEAN = "codes", "page"
 TERMS = "terms"
-PAYLOAD = ("id", "code", "norms", "counts", "evidence", "metadata", "digest")  # fields to read
+READ = ("id", "code", "metadata", "digest")  # of the payload, besides those of its layout:
+PAYLOAD = (*READ, "norms", "counts", "evidence")
+COMPACT_PAYLOAD = (*READ, "rest")
 HEADER, PARTS = "header", "parts"
 HEADER_BYTES = 4 << 20  # a part; a request may have 32 MB
 RANGES = {">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
@@ -30,13 +34,21 @@ def point_id(page_id: str) -> str:
     return str(uuid.uuid5(_PAGES, page_id))
 
 
-def payload_of(entry: Entry) -> dict[str, Any]:
+def vectors_of(row: Row, layout: str) -> dict[str, Any]:
+    """The vectors of a page's point."""
+    mean = {MEAN: row.mean.tolist()}
+    return mean if layout == COMPACT else {CODES: row.vectors.tolist(), **mean}
+
+
+def payload_of(entry: Entry, layout: str) -> dict[str, Any]:
+    if layout == COMPACT:
+        sizes: dict[str, Any] = {"rest": _text(packed_sizes(entry))}
+    else:
+        sizes = {"norms": entry.norms, "counts": entry.counts, "evidence": _text(entry.residual)}
     return {
         "id": entry.id,
-        "code": base64.b64encode(entry.code).decode(),
-        "norms": entry.norms,
-        "counts": entry.counts,
-        "evidence": base64.b64encode(entry.residual).decode(),
+        "code": _text(entry.code),
+        **sizes,
         "metadata": entry.metadata,
         TERMS: entry.terms,
         "digest": entry.digest,
@@ -44,19 +56,30 @@ def payload_of(entry: Entry) -> dict[str, Any]:
 
 
 def entry_of(payload: Mapping[str, Any] | None, place: str) -> Entry:
-    """The entry of a payload with the keys of PAYLOAD."""
-    try:
+    """The entry of a payload with the keys of PAYLOAD or COMPACT_PAYLOAD."""
+    with _a_page(place):
         found = dict(payload or {})
-        return Entry(
-            found["id"],
-            base64.b64decode(found["code"], validate=True),
-            [float(norm) for norm in found["norms"]],
-            [int(count) for count in found["counts"]],
-            base64.b64decode(found["evidence"], validate=True),
-            dict(found["metadata"]),
-            [],
-            found["digest"],
-        )
+        if "rest" in found:
+            norms, counts, residual = unpacked_sizes(_bytes(found["rest"]))
+        else:
+            norms, counts = list(map(float, found["norms"])), list(map(int, found["counts"]))
+            residual = _bytes(found["evidence"])
+        code, metadata = _bytes(found["code"]), dict(found["metadata"])
+        return Entry(found["id"], code, norms, counts, residual, metadata, [], found["digest"])
+
+
+def candidates_of(payloads: Iterable[Mapping[str, Any] | None], place: str) -> Candidates:
+    """The ids and codes in payloads."""
+    with _a_page(place):
+        found = [payload or {} for payload in payloads]
+        ids = [payload["id"] for payload in found]
+        return Candidates(ids, [_bytes(payload["code"]) for payload in found])
+
+
+@contextmanager
+def _a_page(place: str) -> Iterator[None]:
+    try:
+        yield
     except (KeyError, TypeError, ValueError) as error:
         raise EngineError(
             f"{place}: a point in it is not a page of glie ({type(error).__name__}: {error}); "
@@ -64,10 +87,18 @@ def entry_of(payload: Mapping[str, Any] | None, place: str) -> Entry:
         ) from None
 
 
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _bytes(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)
+
+
 def header_parts(header: bytes) -> list[dict[str, Any]]:
     """The payloads of the points 0, 1, ... that hold a header."""
     parts = [header[at : at + HEADER_BYTES] for at in range(0, len(header), HEADER_BYTES)]
-    return [{HEADER: base64.b64encode(part).decode(), PARTS: len(parts)} for part in parts]
+    return [{HEADER: _text(part), PARTS: len(parts)} for part in parts]
 
 
 def header_of(payloads: Sequence[Mapping[str, Any] | None], place: str) -> bytes:

@@ -8,23 +8,37 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from glie.engines.base import Entry, Restriction, Row, first_line, in_steps, older, require
+from glie.engines.base import (
+    COMPACT,
+    MULTIVECTOR,
+    Candidates,
+    Entry,
+    Restriction,
+    Row,
+    first_line,
+    in_steps,
+    older,
+    require,
+)
 from glie.engines.points import (
     CODES,
+    COMPACT_PAYLOAD,
     HEADER,
     MEAN,
     PARTS,
     PAYLOAD,
     TERMS,
     Conditions,
+    candidates_of,
     entry_of,
     header_of,
     header_parts,
     payload_of,
     point_id,
+    vectors_of,
 )
 from glie.errors import EngineError, GlieError, InputError
-from glie.pages import Queries
+from glie.pages import Floats, Queries
 
 EXTRA = "qdrant"
 OLDEST_CLIENT = "1.20"  # its local store accepts points without vectors
@@ -33,6 +47,7 @@ KEY = "QDRANT_API_KEY"
 ADDRESS = re.compile(r"https?://.*|[\w.-]+:\d+")
 QUERIES_PER_REQUEST = 16
 RECORDS_PER_REQUEST = 1000
+CANDIDATES_PER_REQUEST = 20_000  # of all its queries: 7 MB of JSON at 6 anchors of 2 bits
 
 
 class Qdrant:
@@ -40,8 +55,9 @@ class Qdrant:
     own store (small sets, one process), or ":memory:". `options` go to QdrantClient: api_key (or
     the variable QDRANT_API_KEY), timeout, prefer_grpc, ...
 
-    Settings for `create`: on_disk and datatype of the vectors; all others go to
-    QdrantClient.create_collection: shard_number, replication_factor, quantization_config, ...
+    Settings for `create`: on_disk and datatype of the vectors (in the layout COMPACT float16 unless
+    given; turbo4 and turbo8 need Qdrant 1.19); all others go to QdrantClient.create_collection:
+    shard_number, replication_factor, quantization_config, ...
     """
 
     def __init__(self, location: str, collection: str, **options: Any) -> None:
@@ -51,6 +67,7 @@ class Qdrant:
         self._models = models
         self._name = collection
         self._remote = ADDRESS.fullmatch(location) is not None
+        self._layout: str | None = None  # once known
         self.place = f"qdrant at {location}, collection {collection!r}"
         self._conditions = Conditions(
             models,
@@ -88,23 +105,28 @@ class Qdrant:
         with self._told():
             return bool(self._client.collection_exists(self._name))
 
-    def create(self, dim: int, settings: Mapping[str, Any]) -> None:
+    def create(self, dim: int, layout: str, settings: Mapping[str, Any]) -> None:
         models, rest = self._models, dict(settings)
-        vectors = {name: rest.pop(name) for name in ("on_disk", "datatype") if name in rest}
+        if layout == COMPACT:
+            rest.setdefault("datatype", "float16")
+        params: dict[str, Any] = {
+            name: rest.pop(name) for name in ("on_disk", "datatype") if name in rest
+        }
+        params |= {"size": dim, "distance": models.Distance.DOT}
+        flat = models.HnswConfigDiff(m=0)  # no graph
         multi = models.MultiVectorConfig(comparator=models.MultiVectorComparator.MAX_SIM)
         with self._told():
             try:
-                made = {
-                    # no HNSW graph: candidates are found by their means
-                    CODES: models.VectorParams(
-                        size=dim,
-                        distance=models.Distance.DOT,
-                        multivector_config=multi,
-                        hnsw_config=models.HnswConfigDiff(m=0),
-                        **vectors,
-                    ),
-                    MEAN: models.VectorParams(size=dim, distance=models.Distance.DOT, **vectors),
-                }
+                if layout == COMPACT:
+                    # for so many candidates the scan of all means is faster than a graph
+                    made = {MEAN: models.VectorParams(**params, hnsw_config=flat)}
+                else:
+                    made = {
+                        CODES: models.VectorParams(
+                            **params, multivector_config=multi, hnsw_config=flat
+                        ),
+                        MEAN: models.VectorParams(**params),
+                    }
                 self._client.create_collection(self._name, vectors_config=made, **rest)
             except (TypeError, AssertionError) as error:
                 raise InputError(f"{self.place}: settings: {first_line(error)}") from None
@@ -112,12 +134,21 @@ class Qdrant:
                 self._client.create_payload_index(self._name, TERMS, field_schema="integer")
 
     def dim(self) -> int:
+        return int(self._vectors()[MEAN].size)
+
+    def layout(self) -> str:
+        if self._layout is None:
+            self._layout = MULTIVECTOR if CODES in self._vectors() else COMPACT
+        return self._layout
+
+    def _vectors(self) -> dict[str, Any]:
         with self._told():
             vectors = self._client.get_collection(self._name).config.params.vectors
         found = vectors if isinstance(vectors, dict) else {}
-        if CODES not in found or MEAN not in found or found[CODES].multivector_config is None:
+        codes = found.get(CODES)
+        if MEAN not in found or (codes is not None and codes.multivector_config is None):
             raise EngineError(f"{self.place}: not made by glie; choose another name")
-        return int(found[CODES].size)
+        return found
 
     def read_header(self) -> bytes | None:
         with self._told():
@@ -136,14 +167,21 @@ class Qdrant:
                 point = self._models.PointStruct(id=number, vector={}, payload=payload)
                 self._client.upsert(self._name, [point])
 
+    def _pages(self) -> Any:
+        return self._models.HasVectorCondition(has_vector=MEAN)
+
     def count(self) -> int:
-        pages = self._models.Filter(must=[self._models.HasVectorCondition(has_vector=CODES)])
+        pages = self._models.Filter(must=[self._pages()])
         with self._told():
             found = self._client.count(self._name, count_filter=pages, exact=False)
         return int(found.count)
 
     def records(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        pages = self._models.Filter(must=[self._models.HasVectorCondition(has_vector=CODES)])
+        for payload in self._scrolled(self._models.Filter(must=[self._pages()]), "id", "metadata"):
+            yield payload["id"], payload["metadata"]
+
+    def _scrolled(self, pages: Any, *keys: str) -> Iterator[Any]:
+        """Some keys of the payloads of all pages that match a filter."""
         offset = None
         while True:
             with self._told():
@@ -152,9 +190,9 @@ class Qdrant:
                     scroll_filter=pages,
                     limit=RECORDS_PER_REQUEST,
                     offset=offset,
-                    with_payload=["id", "metadata"],
+                    with_payload=list(keys),
                 )
-            yield from ((point.payload["id"], point.payload["metadata"]) for point in found)
+            yield from (point.payload for point in found)
             if offset is None:
                 return
 
@@ -165,12 +203,13 @@ class Qdrant:
         return {point.payload["id"]: point.payload["digest"] for point in found}
 
     def put(self, rows: Sequence[Row]) -> None:
+        layout = self.layout()
         for some in in_steps(rows):
             points = [
                 self._models.PointStruct(
                     id=point_id(row.entry.id),
-                    vector={CODES: row.vectors.tolist(), MEAN: row.mean.tolist()},
-                    payload=payload_of(row.entry),
+                    vector=vectors_of(row, layout),
+                    payload=payload_of(row.entry, layout),
                 )
                 for row in some
             ]
@@ -185,12 +224,56 @@ class Qdrant:
     def optimize(self) -> None:
         """Do nothing: a server optimises by itself."""
 
+    def candidates(self, means: Floats, count: int | None, among: Restriction) -> list[Candidates]:
+        models, allowed = self._models, self._conditions.restriction(among)
+        if count is None:
+            must = [self._pages(), *([] if allowed is None else [allowed])]
+            every = self._scrolled(models.Filter(must=must), "id", "code")
+            return [candidates_of(every, self.place)] * len(means)
+        requests = [
+            models.QueryRequest(
+                query=mean,
+                using=MEAN,
+                filter=allowed,
+                limit=count,
+                params=self._exact,
+                with_payload=["id", "code"],
+            )
+            for mean in means.tolist()
+        ]
+        step = max(1, CANDIDATES_PER_REQUEST // count)
+        return [
+            candidates_of((point.payload for point in points), self.place)
+            for points in self._asked(requests, step)
+        ]
+
+    def entries(self, ids: Sequence[str]) -> list[Entry]:
+        found = []
+        for at in range(0, len(ids), RECORDS_PER_REQUEST):
+            points = [point_id(page_id) for page_id in ids[at : at + RECORDS_PER_REQUEST]]
+            with self._told():
+                found += self._client.retrieve(
+                    self._name, points, with_payload=list(COMPACT_PAYLOAD)
+                )
+        return [entry_of(point.payload, self.place) for point in found]
+
+    @property
+    def _exact(self) -> Any:
+        """Search without a graph. The client's own store always does so, and warns if asked to."""
+        return self._models.SearchParams(exact=True) if self._remote else None
+
+    def _asked(self, requests: list[Any], step: int) -> list[list[Any]]:
+        """The points that each request finds."""
+        found = []
+        for at in range(0, len(requests), step):
+            with self._told():
+                found += self._client.query_batch_points(self._name, requests[at : at + step])
+        return [one.points for one in found]
+
     def nearest(
         self, queries: Queries, count: int, prefetch: int | None, among: Restriction
     ) -> list[list[Entry]]:
         models, allowed = self._models, self._conditions.restriction(among)
-        # the client's local store always scores every point, and warns if asked to
-        params = models.SearchParams(exact=True) if self._remote and prefetch is None else None
         requests = []
         for vectors in queries:
             first = None
@@ -204,16 +287,14 @@ class Qdrant:
                     using=CODES,
                     filter=allowed,
                     limit=count,
-                    params=params,
+                    params=self._exact if prefetch is None else None,
                     with_payload=list(PAYLOAD),
                 )
             )
-        found = []
-        for at in range(0, len(requests), QUERIES_PER_REQUEST):
-            some = requests[at : at + QUERIES_PER_REQUEST]
-            with self._told():
-                found += self._client.query_batch_points(self._name, some)
-        return [[entry_of(point.payload, self.place) for point in one.points] for one in found]
+        return [
+            [entry_of(point.payload, self.place) for point in points]
+            for points in self._asked(requests, QUERIES_PER_REQUEST)
+        ]
 
     def close(self) -> None:
         self._client.close()

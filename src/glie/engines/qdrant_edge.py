@@ -2,40 +2,64 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from glie.engines.base import Entry, Restriction, Row, first_line, in_steps, require, told_as
+from glie.engines.base import (
+    COMPACT,
+    MULTIVECTOR,
+    Candidates,
+    Entry,
+    Restriction,
+    Row,
+    first_line,
+    in_steps,
+    require,
+    told_as,
+)
 from glie.engines.points import (
     CODES,
+    COMPACT_PAYLOAD,
     HEADER,
     MEAN,
     PARTS,
     PAYLOAD,
     TERMS,
     Conditions,
+    candidates_of,
     entry_of,
     header_of,
     header_parts,
     payload_of,
     point_id,
+    vectors_of,
 )
 from glie.errors import EngineError, InputError
-from glie.pages import Queries
+from glie.pages import Floats, Queries
 
 EXTRA = "qdrant-edge"
 OLDEST = "0.9"
 CONFIG = "edge_config.json"
+UNFINISHED = "temp_segments"  # a folder of what `optimize` is making
 RECORDS_PER_REQUEST = 1000
+DATATYPES = {
+    "float32": "Float32",
+    "float16": "Float16",
+    "turbo16": "Turbo16",
+    "turbo8": "Turbo8",
+    "turbo4": "Turbo4",
+}
 
 
 class QdrantEdge:
     """A collection in a folder of `location`, which one process may open at a time. It has no
     options.
 
-    Settings for `create`: on_disk and datatype (float32 or float16) of the vectors; all others go
-    to qdrant_edge.EdgeConfig.
+    Settings for `create`: on_disk and datatype (one of DATATYPES; in the layout COMPACT float16
+    unless given) of the vectors; all others go to qdrant_edge.EdgeConfig.
     """
 
     def __init__(self, location: str, collection: str) -> None:
@@ -66,13 +90,21 @@ class QdrantEdge:
                     raise EngineError(
                         f"{self.place}: another process has it open; close that one first"
                     ) from None
+                self._clean()
         return self._opened
+
+    def _clean(self) -> None:
+        """Delete what a process left that was killed while it optimised. This one has the lock."""
+        for left in (self._folder / UNFINISHED).glob("*"):
+            shutil.rmtree(left)
 
     def exists(self) -> bool:
         return self._opened is not None or (self._folder / CONFIG).exists()
 
-    def create(self, dim: int, settings: Mapping[str, Any]) -> None:
+    def create(self, dim: int, layout: str, settings: Mapping[str, Any]) -> None:
         edge, rest = self._edge, dict(settings)
+        if layout == COMPACT:
+            rest.setdefault("datatype", "float16")
         with told_as(self.place):
             try:
                 params = {
@@ -80,13 +112,16 @@ class QdrantEdge:
                     "distance": edge.Distance.Dot,
                     **_vector_settings(edge, rest),
                 }
-                codes = edge.EdgeVectorParams(
-                    **params,
-                    multivector_config=edge.MultiVectorConfig(edge.MultiVectorComparator.MaxSim),
-                    # no graph: it would go over MaxSim, and pages are found by their means
-                    hnsw_config=edge.HnswIndexConfig(0, 100, 10_000),
-                )
-                vectors = {CODES: codes, MEAN: edge.EdgeVectorParams(**params)}
+                flat = edge.HnswIndexConfig(0, 100, 10_000)  # no graph
+                multi = edge.MultiVectorConfig(edge.MultiVectorComparator.MaxSim)
+                if layout == COMPACT:
+                    # for so many candidates the scan of all means is faster than a graph
+                    vectors = {MEAN: edge.EdgeVectorParams(**params, hnsw_config=flat)}
+                else:
+                    codes = edge.EdgeVectorParams(
+                        **params, multivector_config=multi, hnsw_config=flat
+                    )
+                    vectors = {CODES: codes, MEAN: edge.EdgeVectorParams(**params)}
                 config = edge.EdgeConfig(vectors=vectors, **rest)
             except TypeError as error:
                 raise InputError(f"{self.place}: settings: {first_line(error)}") from None
@@ -96,14 +131,19 @@ class QdrantEdge:
             self._update(edge.UpdateOperation.create_field_index(TERMS, whole))
 
     def dim(self) -> int:
-        """Read off the folder: the shard does not say."""
-        import json
+        return int(self._vectors()[MEAN]["size"])
 
+    def layout(self) -> str:
+        return MULTIVECTOR if CODES in self._vectors() else COMPACT
+
+    def _vectors(self) -> dict[str, Any]:
+        """Read off the folder: the shard does not say."""
         try:
-            vectors = json.loads((self._folder / CONFIG).read_bytes())["vectors"]
-            if MEAN not in vectors or "multivector_config" not in vectors[CODES]:
+            found: dict[str, Any] = json.loads((self._folder / CONFIG).read_bytes())["vectors"]
+            _ = found[MEAN]["size"]
+            if CODES in found and "multivector_config" not in found[CODES]:
                 raise KeyError(CODES)
-            return int(vectors[CODES]["size"])
+            return found
         except (OSError, ValueError, KeyError, TypeError):
             raise EngineError(f"{self.place}: not made by glie; choose another name") from None
 
@@ -123,25 +163,32 @@ class QdrantEdge:
             self._update(self._edge.UpdateOperation.upsert_points([point]))
         self._flush()
 
-    def _pages(self) -> Any:
-        return self._edge.Filter(must=[self._edge.HasVectorCondition(CODES)])
+    def _pages(self, allowed: Any = None) -> Any:
+        """A filter of all pages that match another one."""
+        must = [self._edge.HasVectorCondition(MEAN), *([] if allowed is None else [allowed])]
+        return self._edge.Filter(must=must)
 
     def count(self) -> int:
         with told_as(self.place):
             return int(self._shard.count(self._edge.CountRequest(filter=self._pages())))
 
     def records(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        for payload in self._scrolled(self._pages(), "id", "metadata"):
+            yield payload["id"], payload["metadata"]
+
+    def _scrolled(self, pages: Any, *keys: str) -> Iterator[Any]:
+        """Some keys of the payloads of all pages that match a filter."""
         offset = None
         while True:
             request = self._edge.ScrollRequest(
                 offset=offset,
                 limit=RECORDS_PER_REQUEST,
-                filter=self._pages(),
-                with_payload=["id", "metadata"],
+                filter=pages,
+                with_payload=list(keys),
             )
             with told_as(self.place):
                 found, offset = self._shard.scroll(request)
-            yield from ((point.payload["id"], point.payload["metadata"]) for point in found)
+            yield from (point.payload for point in found)
             if offset is None:
                 return
 
@@ -154,12 +201,11 @@ class QdrantEdge:
             return list(self._shard.retrieve(list(points), with_payload=keys, with_vector=False))
 
     def put(self, rows: Sequence[Row]) -> None:
+        layout = self.layout()
         for some in in_steps(rows):
             points = [
                 self._edge.Point(
-                    point_id(row.entry.id),
-                    {CODES: row.vectors.tolist(), MEAN: row.mean.tolist()},
-                    payload_of(row.entry),
+                    point_id(row.entry.id), vectors_of(row, layout), payload_of(row.entry, layout)
                 )
                 for row in some
             ]
@@ -183,6 +229,29 @@ class QdrantEdge:
         with told_as(self.place):
             self._shard.optimize()
         self._flush()
+
+    def candidates(self, means: Floats, count: int | None, among: Restriction) -> list[Candidates]:
+        edge, allowed = self._edge, self._conditions.restriction(among)
+        if count is None:
+            every = self._scrolled(self._pages(allowed), "id", "code")
+            return [candidates_of(every, self.place)] * len(means)
+        requests = [
+            edge.QueryRequest(
+                limit=count,
+                query=edge.Query.Nearest(mean, MEAN),
+                filter=allowed,
+                params=edge.SearchParams(exact=True),
+                with_payload=["id", "code"],
+            )
+            for mean in means.tolist()
+        ]
+        with told_as(self.place):
+            found = self._shard.query_batch(edge.QueryBatchRequest(requests))
+        return [candidates_of((p.payload for p in points), self.place) for points in found]
+
+    def entries(self, ids: Sequence[str]) -> list[Entry]:
+        found = self._retrieved([point_id(page_id) for page_id in ids], list(COMPACT_PAYLOAD))
+        return [entry_of(point.payload, self.place) for point in found]
 
     def nearest(
         self, queries: Queries, count: int, prefetch: int | None, among: Restriction
@@ -221,8 +290,8 @@ def _vector_settings(edge: Any, settings: dict[str, Any]) -> dict[str, Any]:
         found["memory"] = edge.Memory.Cold if settings.pop("on_disk") else edge.Memory.Cached
     if "datatype" in settings:
         kind = str(settings.pop("datatype"))
-        kinds = {"float32": "Float32", "float16": "Float16"}
-        if kind not in kinds:
-            raise InputError(f"setting datatype: expected float32 or float16, found {kind!r}")
-        found["datatype"] = getattr(edge.VectorStorageDatatype, kinds[kind])
+        if kind not in DATATYPES:
+            known = ", ".join(DATATYPES)
+            raise InputError(f"setting datatype: expected one of {known}, found {kind!r}")
+        found["datatype"] = getattr(edge.VectorStorageDatatype, DATATYPES[kind])
     return found

@@ -290,7 +290,7 @@ class Index:
         if not self.codec.same_codes_as(other.codec) or self.encoder != other.encoder:
             raise InputError(
                 f"{other.path}: made with another codec or encoder than {self.path}; indexes that "
-                "are merged share both"
+                "are merged share both: `glie codec fit-sample` makes one codec for all (--codec)"
             )
         with self._change() as state:
             theirs = other._state

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from glie.errors import CorruptIndexError
 from glie.identity import EncoderId
 from glie.index.lexical_file import LexicalFile, LostPostings
-from glie.lexical.bm25 import bm25
+from glie.lexical.bm25 import Statistics, bm25, statistics
 from glie.lexical.query import Phrase, Query
 from glie.lexical.terms import Analyzer
 from glie.search.hybrid import WordScores
@@ -77,15 +77,18 @@ class Words:
     def common(self, terms: Iterable[str]) -> set[str] | None:
         """Those of some terms that most pages have: the stop words of whatever language. Numbers
         are none. None if too few pages have text to tell."""
-        if self.pages < FEWEST_PAGES:
-            return None
-        words = [term for term in terms if not any(map(str.isdigit, term))]
-        return {term for term in words if self._frequency(term) > self.pages / 2}
+        return None if self.pages < FEWEST_PAGES else common(self.statistics(terms))
 
-    def scores(self, query: Query, allowed: Mask | None) -> WordScores:
+    def statistics(self, terms: Iterable[str]) -> Statistics:
+        """What BM25 knows of these pages and terms."""
+        return statistics(self._files, self._live, terms)
+
+    def scores(
+        self, query: Query, allowed: Mask | None, of: Statistics | None = None
+    ) -> WordScores:
         """BM25 of the allowed pages; those without a required phrase, or with an excluded one,
-        have 0. Statistics are of all live pages with text."""
-        found = bm25(self._files, self._live, query.terms)
+        have 0. Statistics are of all live pages with text, or those given, of several shards."""
+        found = bm25(self._files, self._live, query.terms, of=of)
         scores = np.zeros(int(self._bounds[-1]), np.float32)
         for number, part in zip(self._numbers, found.pages, strict=True):
             scores[self._bounds[number] : self._bounds[number + 1]] = part
@@ -110,11 +113,6 @@ class Words:
         if allowed is not None and self._alive is not None:
             allowed = allowed & self._alive
         return allowed
-
-    def _frequency(self, term: str) -> int:
-        """How many live pages have a term."""
-        parts = zip(self._files, self._live, strict=True)
-        return sum(int(np.count_nonzero(live[file.postings(term)[0]])) for file, live in parts)
 
     @functools.cached_property
     def with_text(self) -> Mask:
@@ -141,6 +139,14 @@ class Words:
         for number, file in zip(self._numbers, self._files, strict=True):
             having[int(self._bounds[number]) + _rows_with_all(file, phrase.terms)] = True
         return having
+
+
+def common(known: Statistics) -> set[str] | None:
+    """The terms that most pages have. Numbers are none. None if too few pages have text to tell."""
+    if known.pages < FEWEST_PAGES:
+        return None
+    words = {term: n for term, n in known.having.items() if not any(map(str.isdigit, term))}
+    return {term for term, count in words.items() if count > known.pages / 2}
 
 
 def _rows_with_all(file: AnyPostings, terms: Iterable[str]) -> npt.NDArray[np.int64]:

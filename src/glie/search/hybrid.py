@@ -48,7 +48,7 @@ def lexical(questions: Sequence[WordScores], top: int) -> Ranking:
     began = time.perf_counter()
     positions, scores, parts = list[Ints](), list[Floats](), list[Parts]()
     for words in questions:
-        found = _by_words(words, top)
+        found = best_by_words(words, top)
         shares = words.scores[found] / max(words.most, 1e-9)
         positions.append(found)
         scores.append(shares)
@@ -68,10 +68,10 @@ def hybrid(
     reconstructed = 0
     for q, words in enumerate(questions):
         query = queries.slice(q, q + 1)
-        listed = np.union1d(found.positions[q], _by_words(words, max(top, BY_WORDS)))
-        late, made = _late(source, query, listed, shortlist)
+        listed = np.union1d(found.positions[q], best_by_words(words, max(top, BY_WORDS)))
+        late, made = late_scores(source, query, listed, shortlist)
         reconstructed += made
-        sums = _parts(late, query, words, listed)
+        sums = parts_of(late, query, words, listed)
         both = sums.meaning + sums.words
         best = top_k(both, top)
         positions.append(listed[best])
@@ -85,12 +85,15 @@ def hybrid(
     return Ranking(positions, scores, cost, parts)
 
 
-def _by_words(words: WordScores, count: int) -> Ints:
+def best_by_words(words: WordScores, count: int) -> Ints:
+    """The positions of the best pages by words alone, best first."""
     best = top_k(words.scores, min(count, len(words.scores)))
     return best[words.scores[best] > 0]
 
 
-def _late(source: Source, query: Queries, positions: Ints, shortlist: int) -> tuple[Floats, int]:
+def late_scores(
+    source: Source, query: Queries, positions: Ints, shortlist: int
+) -> tuple[Floats, int]:
     """MaxSim over the reconstructed vectors of pages, or over their codes if nothing reconstructs
     them; and how many were reconstructed."""
     if not len(positions):
@@ -104,7 +107,7 @@ def _late(source: Source, query: Queries, positions: Ints, shortlist: int) -> tu
     return found[0], len(codes) - cached
 
 
-def _parts(late: Floats, query: Queries, words: WordScores, positions: Ints) -> Parts:
+def parts_of(late: Floats, query: Queries, words: WordScores, positions: Ints) -> Parts:
     """What meaning and words add to the score of each page; both sum to 1 at most."""
     if not len(late):
         return Parts(late, late)

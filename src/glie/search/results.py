@@ -21,6 +21,7 @@ class Cost:
     seconds: float
     pages_estimated: int = 0  # pages scored by their PQ codes, to choose the candidates
     encode_seconds: float = 0.0  # to encode a Retriever's question, and to load its encoder
+    missing: tuple[str, ...] = ()  # shards that did not answer in time (glie.distributed)
 
 
 class Hit(NamedTuple):

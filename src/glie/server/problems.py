@@ -10,6 +10,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from glie.errors import (
+    ClusterError,
     EncoderError,
     GlieError,
     IdError,
@@ -31,6 +32,7 @@ STATUS: tuple[tuple[type[GlieError], int], ...] = (
     (MissingExtraError, 501),
     (EncoderError, 422),
     (IndexFolderError, 503),
+    (ClusterError, 503),
     (InputError, 422),
 )
 

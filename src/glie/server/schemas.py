@@ -89,6 +89,7 @@ class Cost(Model):
     bytes_read: int
     milliseconds: float
     encode_milliseconds: float
+    missing: list[str] = []  # shards that did not answer in time
 
 
 class SearchResponse(Model):

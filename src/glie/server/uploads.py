@@ -25,6 +25,7 @@ from glie.errors import DocumentError, IndexFolderError, InputError, LockedError
 from glie.index.index import Index
 from glie.ingest import IngestProgress, ingest
 from glie.progress import ignore
+from glie.retriever import open_index
 from glie.server.library import Library
 from glie.server.names import numbered, safe_name
 from glie.storage import flush_durably, make_durably, rename_durably, replace_file
@@ -167,7 +168,7 @@ class Uploads:
 @contextlib.contextmanager
 def _writing(path: Path) -> Iterator[Index]:
     """The index, opened and locked for one change."""
-    index = Index.open(path)
+    index = open_index(path)
     try:
         with index.writing():
             index.refresh()

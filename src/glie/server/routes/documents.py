@@ -72,7 +72,10 @@ def add_documents(
     )
     def upload(
         request: Request,
-        files: Annotated[list[UploadFile], File(description="PDF, image, text or Markdown.")],
+        files: Annotated[
+            list[UploadFile],
+            File(description="PDF, image, text, Markdown, Office, HTML, EPUB or e-mail."),
+        ],
     ) -> Response:
         """Add documents: they are stored in the index's folder and indexed. When the server
         answers, they are on disk."""

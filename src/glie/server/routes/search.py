@@ -62,6 +62,7 @@ def add_search(app: FastAPI, library: Library, metrics: Metrics, limits: Limits)
                 bytes_read=hits.cost.bytes_read,
                 milliseconds=hits.cost.seconds * 1000,
                 encode_milliseconds=hits.cost.encode_seconds * 1000,
+                missing=list(hits.cost.missing),
             ),
         )
 

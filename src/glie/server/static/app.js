@@ -237,7 +237,7 @@ const short = (name) => name.split("/").at(-1);
 function showShelf() {
   $("shelf").replaceChildren(...documents.slice(0, 60).map((document) =>
     h("button", { type: "button", onclick: () => go({ page: document.first }) },
-      thumbnail(document.first, !/\.(txt|md|markdown)$/i.test(document.name), ""),
+      thumbnail(document.first, /\.(pdf|png|jpe?g|tiff?|webp)$/i.test(document.name), ""),
       short(document.name), h("small", {}, count(document.pages, "page")))));
 }
 

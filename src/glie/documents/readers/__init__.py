@@ -1,0 +1,1 @@
+"""What runs in the reader process: a file a kind of document. Nothing here imports glie itself."""
