@@ -116,6 +116,12 @@ wheel: venv
 image: venv
 	@$(BIN)/python tools/try_image.py
 
+# The documentation site; --strict: a link that leads nowhere is an error
+docs: venv
+	@$(BIN)/$(INSTALL) --editable '.[docs]'
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "built build/site; look at it: $(BIN)/mkdocs serve"
+
 # The Dockerfile, compose files and workflows, by linters of their own
 lint-deploy: LINT := build/lint
 lint-deploy:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tools import docs_site, figures
 
 import glie
 from tests.cli.conftest import Run, run  # noqa: F401 (a fixture)
@@ -72,6 +75,84 @@ def test_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     exec(compile(codebook, "docs/guide.md", "exec"), names)
     names["index"].add(names["pages"])
     assert names["index"].info().codebook_in == "shared"
+
+
+def test_the_tutorial(tmp_path: Path) -> None:
+    """Its commands in a shell, as a reader types them; `# NAME` is the document that is found."""
+    text = (DOCS / "tutorial.md").read_text()
+    blocks = re.findall(r"```(sh|python)\n(.*?)```", text, re.DOTALL)
+    scripts, expected = "", []
+    for language, block in blocks:
+        if language == "python":
+            scripts += f"{sys.executable} - <<'END'\n{block}END\n"
+            continue
+        for line in block.splitlines():
+            command, _, name = line.partition("  #")
+            found = name.strip()
+            scripts += f"{command.rstrip()}{' --json' if found else ''}\n"
+            expected += [found] if found else []
+    folder = Path(sys.executable).parent
+    variables = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "COLUMNS": "80"}
+    done = subprocess.run(
+        ["/bin/sh", "-e"], input=scripts, cwd=tmp_path, env=variables,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    hits = re.findall(r'"rank": 1,\s*"id": "([^"#]+)#\d+"', done.stdout)
+    assert hits == expected
+    assert len(expected) == 5
+    assert "no damage found" in done.stdout
+    assert re.search(r"^people\.md#1 0\.\d+$", done.stdout, re.MULTILINE)
+
+
+def test_figures_come_from_one_file() -> None:
+    """The marked tables are those of docs/figures.json; README and results.md agree with it."""
+    tables = figures.read()
+    marked = [page for page in PAGES if "<!-- figures:" in page.read_text()]
+    assert marked
+    for page in marked:
+        text = page.read_text()
+        assert figures.filled(text, tables) == text, f"{page.name}: run python tools/figures.py"
+    readme = (ROOT / "README.md").read_text()
+    results = (DOCS / "results.md").read_text().split("\n### Bytes\n")[1].split("\n### ")[0]
+    for row in tables["kept"]["rows"]:
+        assert f"| {' | '.join(row)} |" in readme
+    named = ["slidevqa", "infovqa", "cranfield", "ottqa-pages", "covidqa-pages"]
+    for name, (_, *ward_and_glie) in zip(named, tables["kept"]["rows"], strict=True):
+        kept = [cell.strip("*") for cell in ward_and_glie]
+        for who, cells in (("Ward, 1 bit", kept[:3]), ("**ours**", kept[3:])):
+            (row,) = re.findall(rf"^\| {name}: {re.escape(who)} \|(.*)\|$", results, re.MULTILINE)
+            assert re.findall(r"(\d+%)", row)[1:4] == cells
+    measured = (DOCS / "performance.md").read_text() + (DOCS / "scale.md").read_text()
+    for row in tables["databases"]["rows"]:
+        for cell in row[1:]:
+            assert cell in measured
+
+
+@pytest.mark.parametrize("name", ["compare", "choose", "limits"])
+def test_pages_of_the_site_state_no_figure_of_their_own(name: str) -> None:
+    """Every nDCG@5 in them is one of docs/results.md."""
+    results = (DOCS / "results.md").read_text() + (DOCS / "figures.json").read_text()
+    for figure in re.findall(r"\b0\.\d{3}\b", (DOCS / f"{name}.md").read_text()):
+        assert figure in results
+
+
+def test_the_site_has_every_page() -> None:
+    """mkdocs.yml names each; `make docs` builds them with --strict."""
+    text = (ROOT / "mkdocs.yml").read_text()
+    named = re.findall(r": ([\w-]+\.md)$", text, re.MULTILINE)
+    there = {path.name for path in DOCS.glob("*.md")} - {"README.md"}
+    assert sorted(named) == sorted({*there, *docs_site.BESIDES.values()})
+
+
+def test_messages_in_troubleshooting_are_real() -> None:
+    """What stands in the first column between backquotes is a message of the package."""
+    source = "".join(path.read_text() for path in Path(glie.__file__).parent.rglob("*.py"))
+    rows = re.findall(r"^\| (.*?) \|", (DOCS / "troubleshooting.md").read_text(), re.MULTILINE)
+    quoted = [part for row in rows for part in re.findall(r"`([^`]+)`", row)]
+    for message in [one for one in quoted if not one.startswith("glie ")]:
+        for part in message.split("..."):
+            assert part.strip(' ,[]"') in source.replace('\\"', '"'), message
 
 
 def test_the_readme_is_for_five_minutes() -> None:

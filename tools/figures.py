@@ -1,0 +1,72 @@
+"""The tables of docs/ that show measured figures, from one file: docs/figures.json.
+
+    python tools/figures.py                                   write the tables into the pages
+    python tools/figures.py add NAME RESULTS.json COMMAND     add what `glie evaluate --to` measured
+
+A page has `<!-- figures: NAME -->`, the table, and `<!-- end -->`. A table of figures.json has a
+title for each column, its rows, and the commands that measured them. tests/test_docs.py asserts
+that the pages are up to date, and that README.md and docs/results.md agree with the file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+FILE = DOCS / "figures.json"
+MARKED = re.compile(r"(<!-- figures: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def read() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(FILE.read_text())
+    return found
+
+
+def table(made: dict[str, Any]) -> str:
+    """A table as Markdown, with its commands below."""
+    lines = [made["columns"], ["---"] * len(made["columns"]), *made["rows"]]
+    text = "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+    return f"\n{text}\n" + "".join(f"    {command}\n" for command in made["commands"]) + "\n"
+
+
+def filled(text: str, tables: dict[str, Any]) -> str:
+    """A page with its tables as the file has them."""
+    return MARKED.sub(lambda match: match[1] + table(tables[match[2]]) + match[3], text)
+
+
+def measured(results: Path) -> list[list[str]]:
+    """Rows of a results.json: method, set, budget, nDCG@5, bytes a page."""
+    return [
+        [
+            row["method"],
+            row["dataset"],
+            "all" if row["k"] is None and row["budget_bytes"] is None else
+            f"{row['budget_bytes']} bytes" if row["budget_bytes"] else f"k = {row['k']}",
+            f"{row['ndcg']:.3f}",
+            f"{row['bytes_per_page']:,.0f}",
+        ]
+        for row in json.loads(results.read_text())["rows"]
+    ]  # fmt: skip
+
+
+def main() -> None:
+    tables = read() if FILE.exists() else {}
+    if sys.argv[1:2] == ["add"]:
+        _, _, name, results, command = sys.argv
+        columns = ["method", "set", "budget", "nDCG@5", "bytes a page"]
+        tables[name] = {"columns": columns, "rows": measured(Path(results)), "commands": [command]}
+        FILE.write_text(json.dumps(tables, indent=1, ensure_ascii=False) + "\n")
+    for page in sorted(DOCS.glob("*.md")):
+        text = page.read_text()
+        if filled(text, tables) != text:
+            page.write_text(filled(text, tables))
+            print(f"{page.relative_to(ROOT)}: tables written")
+
+
+if __name__ == "__main__":
+    main()
