@@ -41,8 +41,8 @@ class Corpus(NamedTuple):
 
     def take(self, ids: Sequence[str]) -> Corpus:
         rows = [self.ids.index(page_id) for page_id in ids]
-        ids, arrays, texts, metadata = ([column[row] for row in rows] for column in self)
-        return Corpus(ids, arrays, texts, metadata)  # type: ignore[arg-type]
+        columns: list[list[Any]] = [[column[row] for row in rows] for column in self]
+        return Corpus(*columns)
 
     def add_to(self, index: glie.Index | ShardedIndex, **options: Any) -> None:
         pages = glie.Pages(self.arrays, ids=self.ids)
