@@ -19,7 +19,8 @@ import xxhash
 
 import glie
 from glie import engines, renamed
-from glie.distributed import ingest as on_ray
+from glie.distributed import cluster as on_cluster
+from glie.distributed import ingest as on_ingest
 from glie.distributed.ingest import first_shard, ingest_on_ray, take_unfinished
 from glie.engines import Collection
 from glie.errors import DocumentError
@@ -61,8 +62,7 @@ class Words:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     """Two workers, for all tests of this file; nothing of it is left afterwards."""
-    ray = on_ray._ray()
-    with on_ray._cluster(ray, 2):
+    with on_cluster.cluster(2) as ray:
         yield ray
     assert not ray.is_initialized()
     mine = ["ps", "-o", "comm=", "--ppid", str(os.getpid())]
@@ -235,11 +235,11 @@ def test_workers_load_the_recorded_revision(
         return Words()
 
     def results(ray: Any, task: Any, *rest: Any) -> Iterator[dict[str, Any]]:
-        assert on_ray._encoder(task).name == "words"
+        assert on_ingest._encoder(task).name == "words"
         return iter(())
 
-    monkeypatch.setattr("glie.retriever.load_encoder", load)
-    monkeypatch.setattr(on_ray, "_results", results)
+    monkeypatch.setattr("glie.encoders.recorded.load_encoder", load)
+    monkeypatch.setattr(on_ingest, "_results", results)
     ingest_on_ray(make_index(tmp_path / "my.glie"), Words(), [reports], shards=tmp_path / "shards")
     assert loaded == [("words", "1")]
 

@@ -20,6 +20,7 @@ from glie.errors import BusyError, GlieError
 from glie.wording import count
 
 HEDGE_LEAST = 0.02  # seconds until a second replica is asked, at least
+HEDGE_GROWTH = 4  # times as long until a third one is asked
 HEDGE_FIRST = 0.5  # ... and while few answers are known
 HEDGE_SHARE = 0.95  # of the last answers came sooner
 LAST_ANSWERS, FEWEST_ANSWERS = 512, 20
@@ -122,6 +123,10 @@ class _Asking:
     busy: int = 0
     why: str = "it did not answer"
 
+    def hedged_at(self, hedge: float) -> float:
+        """When one more replica is asked, while others are."""
+        return float(self.began + hedge * HEDGE_GROWTH ** (self.waiting - 1))
+
 
 class Fleet:
     """The replicas of every shard. Threads may share it."""
@@ -129,7 +134,7 @@ class Fleet:
     def __init__(self, replicas: Found, renewed: Callable[[], Found] | None = None) -> None:
         """`renewed` finds the replicas that run now."""
         self._renewed, self._renewed_at = renewed, time.monotonic()
-        self._members: dict[str, list[_Member]] = {}
+        self._members: dict[str, list[_Member]] = {}  # replaced as a whole, never changed
         self._answered: collections.deque[float] = collections.deque(maxlen=LAST_ANSWERS)
         self.hedged = 0  # calls to a second replica, for a slow first
         self.replace(replicas)
@@ -143,10 +148,14 @@ class Fleet:
         self.replace(self._renewed())
 
     def replace(self, replicas: Found) -> None:
-        """Use these replicas from now on. Those with a known name keep what is known of them."""
+        """Use these replicas from now on. Those with a known name keep what is known of them; one
+        that appears beside others may still be starting, so it gives a sign first."""
         known = {m.replica.name: m for members in self._members.values() for m in members}
         self._members = {
-            shard: [known.get(replica.name) or _Member(replica) for replica in mine]
+            shard: [
+                known.get(replica.name) or _Member(replica, down=shard in self._members)
+                for replica in mine
+            ]
             for shard, mine in replicas.items()
         }
 
@@ -181,14 +190,10 @@ class Fleet:
                 break
             for shard, asking in open_.items():
                 if not asking.waiting:
-                    if now >= asking.again:
-                        self._start(method, shard, asking, calls)
-                elif (
-                    asking.waiting == 1
-                    and now - asking.began >= hedge
-                    and self._start(method, shard, asking, calls)
-                ):
-                    self.hedged += 1
+                    if now >= asking.again and not self._start(method, shard, asking, calls):
+                        self._begin_again(shard, asking)
+                elif now >= asking.hedged_at(hedge):
+                    self.hedged += self._start(method, shard, asking, calls)
             until = min(deadline, *(_due(asking, hedge) for asking in open_.values()))
             done = _first_done(calls, max(until - time.monotonic(), 0.001))
             for call in done:
@@ -270,9 +275,8 @@ def _due(asking: _Asking, hedge: float) -> float:
     """When something may have to be done for a shard."""
     if not asking.waiting:
         return asking.again
-    now = time.monotonic()
-    hedging = asking.began + hedge
-    return hedging if asking.waiting == 1 and hedging > now else now + 0.25
+    now, hedging = time.monotonic(), asking.hedged_at(hedge)
+    return hedging if hedging > now else now + 0.25  # there was no other to ask
 
 
 def _first_done(calls: Iterable[Future[Any]], seconds: float) -> set[Future[Any]]:

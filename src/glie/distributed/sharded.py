@@ -40,7 +40,6 @@ from glie.search.options import (
 from glie.search.results import Hits
 
 DEADLINE = 10.0  # seconds of a search
-SECONDS_BETWEEN_LOOKS = 1.0  # for what other processes have committed
 
 
 class ShardedIndex:
@@ -67,7 +66,6 @@ class ShardedIndex:
         self._view = View.of(shards)
         self._view.check_alike()
         self._fleet = functools.cache(lambda: fleet_for(shards) if fleet is None else fleet)
-        self._looked = time.monotonic()
         self._lock = threading.Lock()
 
     @classmethod
@@ -218,21 +216,15 @@ class ShardedIndex:
         """Show the latest committed state of every shard, and use the replicas that run now."""
         with self._lock:
             self._view = View.of(Shards.read(self.path), self._view)
-            self._looked = time.monotonic()
         if self._fleet.cache_info().currsize:
             self._fleet().renew()
 
     def latest(self) -> ShardedIndex:
-        """A ShardedIndex of the latest committed state, or of that a second ago; this one stays as
-        it is. Threads can go on searching the old one."""
-        if time.monotonic() - self._looked < SECONDS_BETWEEN_LOOKS:
-            return self
+        """A ShardedIndex of the latest committed state; this one stays as it is. Threads can go on
+        searching the old one."""
         view = copy.copy(self)
         view.refresh()
-        if view._view.versions == self._view.versions:
-            self._looked = view._looked
-            return self
-        return view
+        return self if view._view.versions == self._view.versions else view
 
     # changes
 
