@@ -69,9 +69,7 @@ def test_a_private_folder_is_used_where_no_other_can_be(tmp_path: Path) -> None:
     assert hits(file / "cache", tmp_path) == 0
 
 
-def test_a_digest_covers_what_a_loop_calls(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_digest_covers_what_a_loop_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copy = tmp_path / "kernels"
     shutil.copytree(loop_cache.SOURCES, copy, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(loop_cache, "SOURCES", copy)

@@ -86,9 +86,7 @@ def unpack_levels(packed, size, bits, dim, levels):
 
 
 @_compile
-def maxsim_range(
-    tokens, token_offsets, stored, size, bits, dim, starts, ends, first, last, scores
-):
+def maxsim_range(tokens, token_offsets, stored, size, bits, dim, starts, ends, first, last, scores):
     """scores[q, p] for the pages first..last: sum over q's tokens of the best dot with p's rows.
 
     tokens[g, :, l] is token g * lanes + l. `stored` is the address of rows of `size` bytes, whose

@@ -128,7 +128,9 @@ def _members(found, begin, end, flags, pairs):
 
 
 @_inline
-def _gather(pairs, count, book, levels, scales, halves, places, mine, mine_scales, mine_halves, names):
+def _gather(
+    pairs, count, book, levels, scales, halves, places, mine, mine_scales, mine_halves, names
+):
     """The codewords of ascending pairs in groups of 16 with the same anchor, and the pair of each
     place, -1 for none. Returns the number of groups."""
     groups = 0
