@@ -1,10 +1,10 @@
-"""The compiled loops of the decoder: some slots of a cluster at a time from the hidden layer to unit
-vectors, without an array of all slots in between."""
+"""The compiled loops of the decoder: some slots of a cluster at a time, from the hidden layer to
+unit vectors, without an array of all slots in between."""
 
 import numpy as np
 
 from glie.kernels._compiled import _compile, _inline
-from glie.kernels._tiles import TILE_COLUMNS, TILE_ROWS, address, copy_bytes, multiply_tile
+from glie.kernels._tiles import TILE_ROWS, address, copy_bytes, multiply_tile
 
 BLOCK = 6 * TILE_ROWS  # slots whose hidden layers, and steps, stay in a core's cache
 

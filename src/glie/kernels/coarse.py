@@ -2,9 +2,9 @@
 
 Each query vector is rounded to integer multiples of a unit, so that its largest number becomes 127.
 Rows of a few bits are integers already, and have unit length: an inner product changes by at most
-the length of the rounding error. Rows in bfloat16 are rounded to 8 bits on the way, which changes it
-by at most the length of that error too. A search can leave out pages that are too far behind and
-score the few others exactly.
+the length of the rounding error. Rows in bfloat16 are rounded to 8 bits on the way, which changes
+it by at most the length of that error too. A search can leave out pages that are too far behind
+and score the few others exactly.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ def cache_of(function: Any) -> Any:
                     data = file.load(key) if is_safe(Path(file._cache_path)) else None
                     if data is not None:
                         return self._impl.rebuild(target_context, data)
-                except Exception:  # noqa: S112 (whatever is wrong with the file, we compile again)
+                except Exception:  # whatever is wrong with the file, we compile again
                     continue
             return None
 
