@@ -275,7 +275,7 @@ def test_help_at_80_columns(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERMINAL_WIDTH", "80")
     shown = run("--help").out
     assert re.findall(r"^│ ([a-z][a-z-]*)  ", shown, re.MULTILINE) == [
-        *("index", "add", "search", "serve", "mcp"),
+        *("index", "add", "watch", "search", "serve", "mcp"),
         *("info", "delete", "compact", "shrink", "verify"),
         *("plan", "fit", "evaluate", "geometry", "light-colpali", "codec"),
         *("export", "cluster"),

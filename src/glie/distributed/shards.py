@@ -136,9 +136,12 @@ class Shards:
 def is_sharded(path: str | os.PathLike[str]) -> bool:
     """Whether a folder holds shards, and is not an index itself."""
     place = Path(path)
-    if (place / MANIFEST).exists():
-        return True
-    return not (place / INDEX_MANIFEST).exists() and bool(_indexes_in(place))
+    try:
+        if (place / MANIFEST).exists():
+            return True
+        return not (place / INDEX_MANIFEST).exists() and bool(_indexes_in(place))
+    except OSError:  # such as a name that is too long: opening it says so
+        return False
 
 
 def _indexes_in(place: Path) -> list[str]:

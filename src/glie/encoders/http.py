@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import urllib.request
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -84,10 +83,12 @@ class Client:
 
 def _proxy(url: str) -> str | None:
     """The proxy that the environment names for a URL (HTTPS_PROXY, NO_PROXY, ...)."""
+    from urllib import request  # brings the e-mail package along
+
     parts = urlsplit(url)
-    if urllib.request.proxy_bypass(parts.hostname or ""):
+    if request.proxy_bypass(parts.hostname or ""):
         return None
-    return urllib.request.getproxies().get(parts.scheme)
+    return request.getproxies().get(parts.scheme)
 
 
 def _reason(error: Exception, timeout: urllib3.Timeout) -> str:
