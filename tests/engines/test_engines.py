@@ -266,7 +266,7 @@ def test_what_others_put_among_the_pages(index: glie.Index) -> None:
 
     engine: Any = engines.connect("qdrant", ":memory:", "reports")
     pages, _ = engines.export(index, engine)
-    codes = {"codes": [[1.0] * 16], "page": [1.0] * 16}
+    codes = {"page": [1.0] * 16}
     engine._client.upsert("reports", [models.PointStruct(id=77, vector=codes, payload={"a": 1})])
     with pytest.raises(glie.EngineError, match="a point in it is not a page of glie"):
         pages.search([np.eye(16)[:3]], top=COUNT + 1)
@@ -323,7 +323,8 @@ def test_requests_are_bounded() -> None:
 def test_a_large_collection_is_searched_by_prefetch(
     index: glie.Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pages, _ = engines.export(index, engines.connect("qdrant", ":memory:", "reports"))
+    engine = engines.connect("qdrant", ":memory:", "reports")
+    pages, _ = engines.export(index, engine, layout=MULTIVECTOR)
     monkeypatch.setattr("glie.engines.collection.CANDIDATE_PAGES", COUNT)
     monkeypatch.setattr("glie.engines.collection.PREFETCH", 3)
     monkeypatch.setattr("glie.engines.collection.PREFETCH_EACH", 2)

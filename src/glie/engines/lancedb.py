@@ -194,7 +194,7 @@ class LanceDB:
             rows = query.limit(len(ids)).to_list()
         return {row["id"]: _hex(row["digest"]) for row in rows}
 
-    def put(self, rows: Sequence[Row]) -> None:
+    def put(self, rows: Sequence[Row], leaving: Sequence[str] = ()) -> None:
         for some in in_steps(rows):
             self._store(
                 [
@@ -210,6 +210,8 @@ class LanceDB:
             self._unoptimized += len(some)
             if self._unoptimized >= ROWS_PER_OPTIMIZE:
                 self._optimize()
+        if leaving:
+            self.delete(leaving)
 
     def _store(self, rows: list[dict[str, Any]]) -> None:
         """Write rows in one commit, replacing those with the same ids."""

@@ -202,7 +202,7 @@ class Qdrant:
             found = self._client.retrieve(self._name, points, with_payload=["id", "digest"])
         return {point.payload["id"]: point.payload["digest"] for point in found}
 
-    def put(self, rows: Sequence[Row]) -> None:
+    def put(self, rows: Sequence[Row], leaving: Sequence[str] = ()) -> None:
         layout = self.layout()
         for some in in_steps(rows):
             points = [
@@ -215,6 +215,8 @@ class Qdrant:
             ]
             with self._told():
                 self._client.upsert(self._name, points)
+        if leaving:
+            self.delete(leaving)
 
     def delete(self, ids: Sequence[str]) -> None:
         points = self._models.PointIdsList(points=[point_id(page_id) for page_id in ids])

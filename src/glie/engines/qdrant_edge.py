@@ -200,7 +200,7 @@ class QdrantEdge:
         with told_as(self.place):
             return list(self._shard.retrieve(list(points), with_payload=keys, with_vector=False))
 
-    def put(self, rows: Sequence[Row]) -> None:
+    def put(self, rows: Sequence[Row], leaving: Sequence[str] = ()) -> None:
         layout = self.layout()
         for some in in_steps(rows):
             points = [
@@ -210,6 +210,8 @@ class QdrantEdge:
                 for row in some
             ]
             self._update(self._edge.UpdateOperation.upsert_points(points))
+        if leaving:
+            self.delete(leaving)
         self._flush()
 
     def delete(self, ids: Sequence[str]) -> None:
