@@ -1,6 +1,6 @@
 # glie in a container: docs/install.md says how to run it. EXTRAS chooses what is in it.
 FROM python:3.12-slim-bookworm AS build
-ARG EXTRAS=cli,documents,encoder,endpoint,ocr,serve,qdrant
+ARG EXTRAS=cli,documents,encoder,endpoint,ocr,serve,qdrant,postgres
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE constraints-hashed.txt ./

@@ -5,14 +5,16 @@ top 10 in a prefetch of so many pages.
         [--from INDEX] [--k 4] [--dtype int2] [--questions FILE.npz] [--asked 100]
         [--datatype float32] [--held PAGES] [--to FOLDER]
     python benchmarks/engines.py --weigh INDEX [--engines qdrant-edge,lancedb] [--to FOLDER]
-    python benchmarks/engines.py --index INDEX --questions FILE.npz [--asked 100]
-        [--engines qdrant-edge,lancedb,postgres] [--layouts compact] [--url postgresql://...]
+    python benchmarks/engines.py --from INDEX --as-stored --questions FILE.npz [--asked 100]
+        [--pages 20000,100000] [--engines qdrant-edge,lancedb,postgres] [--layouts compact]
+        [--url postgresql://...] [--keep FOLDER]
 
 Pages and questions are those of benchmarks/million.py. The first table needs no engine: it compares
 prefetching by the mean of a page's vectors with prefetching by the first one, on pages of INDEX.
-The second form stores an index and prints the bytes of a page. The third stores an index as it is,
-one made by benchmarks/million.py --as-stored --keep for one, and compares default searches of both,
-in turns. Bytes are disk blocks of files, without write-ahead logs, whose size is fixed; of
+The second form stores an index and prints the bytes of a page. The third makes pages with the codec
+of INDEX, as benchmarks/million.py --as-stored does, and compares default searches of that index and
+of engines that hold it, in turns. With --keep, indexes and engines stay in a folder and are used
+again; --asked 0 only makes them. Bytes are disk blocks of files, without write-ahead logs; of
 PostgreSQL, what it says that the table takes with its indexes.
 """
 
@@ -27,7 +29,17 @@ from typing import Any
 
 import numpy as np
 from common import load_pages, machine
-from million import TOP, build_plain, made_questions, real_codes, resident, unit, variants
+from million import (
+    TOP,
+    apart,
+    build_as_stored,
+    build_plain,
+    made_questions,
+    real_codes,
+    resident,
+    unit,
+    variants,
+)
 
 import glie
 from glie import engines
@@ -65,12 +77,12 @@ def held_by(blocks: Iterable[Floats], questions: list[Floats]) -> None:
         print(f"| {name} | {' | '.join(f'{share:.1%}' for share in held / len(scores))} |")
 
 
-def taken(folder: Path) -> int:
-    """Bytes on disk, by allocated blocks."""
+def taken(folder: Path, *, logs: bool = False) -> int:
+    """Bytes on disk, by allocated blocks: of write-ahead logs, or of all else."""
     return sum(
         512 * path.stat().st_blocks
         for path in folder.rglob("*")
-        if path.is_file() and LOG not in path.relative_to(folder).parts
+        if path.is_file() and (LOG in path.relative_to(folder).parts) == logs
     )
 
 
@@ -107,21 +119,32 @@ def measure(
 def kept(
     name: str, layout: str, index: glie.Index, questions: list[Floats], folder: Path, url: str
 ) -> None:
-    """Store an index in an engine, and print what that costs and finds."""
-    count, place = len(index), folder / name / layout
-    engine = engines.connect(name, url if name == "postgres" else place, f"pages_{count}")
-    began = time.perf_counter(), time.process_time()
-    pages, _ = engines.export(index, engine, layout=layout)
-    wall, used = time.perf_counter() - began[0], time.process_time() - began[1]
-    each = (engine.stored_bytes() if isinstance(engine, Postgres) else taken(place)) / count
-    print(
-        f"{name}, {layout}, {count:,} pages: {each:,.0f} bytes each; {wall:.0f} s to store, "
-        f"{1e6 * used / count:,.0f} us of this process's CPU a page",
-        flush=True,
-    )
+    """Compare default searches of an engine and of the index that it holds. If the engine lacks the
+    collection, it is stored first, which is timed."""
+    count = len(index)
+    place = folder / name / f"{layout}_{count}"
+    where = name, url if name == "postgres" else place, f"pages_{count}"
+    engine = engines.connect(*where)
+    said = f"{name}, {layout}, {count:,} pages"
+    if not engine.exists():
+        began = time.perf_counter(), time.process_time()
+        engines.export(index, engine, layout=layout)
+        wall, used = time.perf_counter() - began[0], time.process_time() - began[1]
+        said += f", {count / wall:,.0f} stored a second ({1e6 * used / count:,.0f} us of CPU here)"
+    if isinstance(engine, Postgres):
+        weight = f"{engine.stored_bytes() / count:,.0f}"
+        engine.close()
+    else:
+        engine.close()  # all is written
+        logs = taken(place, logs=True) / count
+        weight = f"{taken(place) / count:,.0f} and {logs:,.0f} of logs"
+    print(f"{said}: {weight} bytes each", flush=True)
+    if not questions:
+        return
+    pages = engines.open(*where)
     default = pages._prefetch(index.codec.shortlist_for(count))
     index.search(questions[:1], TOP)
-    for width in (None, *(each for each in WIDTHS if 1000 <= each < default)):
+    for width in (*(each for each in WIDTHS if 1000 <= each < default), None):
         pages.search(questions[:1], TOP, prefetch=width)
         shares: dict[str, list[float]] = {"top": [], "best": []}
         mine, theirs = list[list[float]](), list[list[float]]()
@@ -184,7 +207,8 @@ def main() -> None:
         "--held", type=int, default=0, help="print the first table for so many pages too"
     )
     parser.add_argument("--weigh", type=Path, help="an index to store in engines")
-    parser.add_argument("--index", type=Path, help="an index to compare with engines")
+    parser.add_argument("--as-stored", action="store_true", help="with the codec of --from")
+    parser.add_argument("--keep", type=Path, help="folder of what is made, to be used again")
     parser.add_argument("--layouts", default=COMPACT)
     parser.add_argument("--url", default="", help="address of PostgreSQL")
     arguments = parser.parse_args()
@@ -192,16 +216,21 @@ def main() -> None:
         with tempfile.TemporaryDirectory(dir=arguments.to) as name:
             weigh(arguments.weigh, arguments.engines.split(","), Path(name))
         return
-    if arguments.index is not None:
-        if arguments.questions is None:
-            raise SystemExit("--index: expected --questions FILE.npz")
+    if arguments.as_stored:
+        if None in (arguments.source, arguments.questions):
+            raise SystemExit("--as-stored: expected --from INDEX and --questions FILE.npz")
         questions = list(load_pages(arguments.questions, arguments.asked))
-        print(f"{glie.Index.open(arguments.index).codec}; {len(questions)} questions; {machine()}")
         with tempfile.TemporaryDirectory(dir=arguments.to) as name:
-            for engine in arguments.engines.split(","):
-                for layout in arguments.layouts.split(","):
-                    index = glie.Index.open(arguments.index)
-                    kept(engine, layout, index, questions, Path(name), arguments.url)
+            folder = arguments.keep or Path(name)
+            for count in map(int, arguments.pages.split(",")):
+                path = folder / f"{count}.glie"
+                if not path.exists():
+                    apart(build_as_stored, path, arguments.source, count)
+                index = glie.Index.open(path)
+                print(f"{index.codec}; {len(questions)} questions; {machine()}")
+                for engine in arguments.engines.split(","):
+                    for layout in arguments.layouts.split(","):
+                        kept(engine, layout, index, questions, folder, arguments.url)
         return
     codes = real_codes(arguments.source, arguments.k)
     questions = (

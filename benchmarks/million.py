@@ -100,7 +100,7 @@ class Stored:
 
     def __init__(self, source: Path) -> None:
         state = glie.Index.open(source)._state
-        self.codec = glie.Index.open(source).codec
+        self.codec = glie.Index.open(source).codec.frozen
         if not isinstance(self.codec.readout, Residual):
             raise SystemExit(f"{source}: its codec is {self.codec}, expected one with codewords")
         codes = state.codes_at(np.arange(state.bounds[-1]))

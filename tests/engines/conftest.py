@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import itertools
 import os
@@ -10,6 +11,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +22,7 @@ import pytest
 
 NOBODY = "nobody"  # PostgreSQL does not run as root
 SECONDS = 60  # to wait for a server
+PR_SET_PDEATHSIG = 1
 
 
 def binaries(folder: Path) -> Path:
@@ -51,6 +54,12 @@ def owned(folder: Path) -> None:
             shutil.chown(path, NOBODY)
 
 
+def ends_with_the_tests() -> None:
+    """In the new process: Linux stops the server when this one is killed."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGINT)
+
+
 class Server:
     """A server over a folder of data; its databases are trusting."""
 
@@ -68,7 +77,12 @@ class Server:
         settings = ["-h", "127.0.0.1", "-p", str(self.port), "-k", "", "-c", "fsync=off"]
         command = [str(self.programs / "postgres"), "-D", str(self.data), *settings]
         self.process = running = subprocess.Popen(
-            command, stderr=subprocess.DEVNULL, cwd="/", start_new_session=True, **as_another()
+            command,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            start_new_session=True,
+            preexec_fn=ends_with_the_tests,
+            **as_another(),
         )
         ends = time.monotonic() + SECONDS
         while True:

@@ -332,6 +332,20 @@ def test_upsert_and_delete(engine: Engine, index: glie.Index) -> None:
     assert len(pages) == COUNT - 1
 
 
+def test_a_document_is_replaced(engine: Engine, index: glie.Index) -> None:
+    pages, _ = engines.export(index, engine)
+    old = [page_id for page_id, metadata in index.records() if metadata["document"] == "1.pdf"]
+    new = glie.Pages(make_arrays(2, seed=5), ids=[old[0], "new"])
+    metadata = [{"document": "1.pdf", "page": page} for page in (1, 2)]
+    with pytest.raises(glie.IdError, match=r"page 'nope' is not in"):
+        pages.upsert(new, metadata, replacing=[*old, "nope"])
+    assert_same(pages.search(queries()), index.search(queries()))
+    index.add(new, metadata, replacing=old)
+    pages.upsert(new, metadata, replacing=old)
+    assert len(pages) == len(index) == COUNT - len(old) + 2
+    assert_same(pages.search(queries(), top=COUNT), index.search(queries(), top=COUNT))
+
+
 def test_another_layout_is_refused(engine: Engine, index: glie.Index) -> None:
     pages, _ = engines.export(index, engine)
     other = COMPACT if pages.layout == MULTIVECTOR else MULTIVECTOR

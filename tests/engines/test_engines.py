@@ -108,6 +108,28 @@ def test_an_address_a_key_and_settings_reach_the_server(
 MADE = ("PUT", "/collections/reports")
 
 
+@pytest.mark.parametrize(
+    ("version", "settings", "datatype"),
+    [
+        ("1.18.2", {}, "float16"),
+        ("1.19.0", {}, "turbo4"),
+        ("1.19.0", {"datatype": "float32"}, "float32"),
+    ],
+)
+def test_vectors_of_the_smallest_type_that_the_server_has(
+    version: str, settings: dict[str, Any], datatype: str, listener: tuple[str, type[Listener]]
+) -> None:
+    address, server = listener
+    server.version = version
+    engine = engines.connect("qdrant", address, "reports")
+    engine.create(128, COMPACT, settings)
+    engine.close()
+    made = next(body for verb, path, _, body in server.asked if (verb, path[:20]) == MADE)
+    assert list(made["vectors"]) == ["page"]
+    assert made["vectors"]["page"]["datatype"] == datatype
+    assert made["vectors"]["page"]["hnsw_config"]["m"] == 0
+
+
 @pytest.mark.filterwarnings("ignore:Api key is used with an insecure connection")
 def test_servers_that_refuse(listener: tuple[str, type[Listener]]) -> None:
     address, server = listener
@@ -184,7 +206,7 @@ def test_settings_of_qdrant_edge(index: glie.Index, tmp_path: Path) -> None:
     assert config["codes"]["hnsw_config"]["m"] == 0
     assert config["codes"]["multivector_config"] == {"comparator": "max_sim"}
     assert_same(pages.search(queries()), index.search(queries()))
-    for number, datatype in enumerate(("float16", "float32", "turbo16", "turbo8", "turbo4")):
+    for number, datatype in enumerate(("turbo4", "turbo8", "turbo16", "float16", "float32")):
         small = engines.connect("qdrant-edge", tmp_path, datatype)
         given = {"datatype": datatype} if number else {}
         compact, _ = engines.export(index, small, settings=given)
@@ -219,6 +241,20 @@ def test_settings_of_lancedb(index: glie.Index, tmp_path: Path) -> None:
         other.create(16, COMPACT, {"datatype": "int3"})
     with pytest.raises(glie.EngineError, match="a file; expected a folder"):
         engines.connect("lancedb", __file__, "reports")
+
+
+def test_many_means_have_an_index_in_lancedb(
+    index: glie.Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("glie.engines.lancedb.ROWS_PER_INDEX", {COMPACT: COUNT})
+    monkeypatch.setattr("glie.engines.lancedb.ROWS_PER_LIST", 10)
+    monkeypatch.setattr("glie.engines.lancedb.FEWEST_PROBES", 1)
+    engine: Any = engines.connect("lancedb", tmp_path, "reports")
+    pages, _ = engines.export(index, engine)
+    assert "IvfSq" in {one.index_type for one in engine.table.list_indices()}
+    for where in (None, {"even": True}):  # it probes enough lists
+        found = pages.search(queries(), prefetch=COUNT, where=where)
+        assert_same(found, index.search(queries(), where=where))
 
 
 def test_versions_of_lancedb(index: glie.Index, tmp_path: Path) -> None:
@@ -266,7 +302,7 @@ def test_what_others_put_among_the_pages(index: glie.Index) -> None:
 
     engine: Any = engines.connect("qdrant", ":memory:", "reports")
     pages, _ = engines.export(index, engine)
-    codes = {"codes": [[1.0] * 16], "page": [1.0] * 16}
+    codes = {"page": [1.0] * 16}
     engine._client.upsert("reports", [models.PointStruct(id=77, vector=codes, payload={"a": 1})])
     with pytest.raises(glie.EngineError, match="a point in it is not a page of glie"):
         pages.search([np.eye(16)[:3]], top=COUNT + 1)
@@ -323,7 +359,8 @@ def test_requests_are_bounded() -> None:
 def test_a_large_collection_is_searched_by_prefetch(
     index: glie.Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pages, _ = engines.export(index, engines.connect("qdrant", ":memory:", "reports"))
+    engine = engines.connect("qdrant", ":memory:", "reports")
+    pages, _ = engines.export(index, engine, layout=MULTIVECTOR)
     monkeypatch.setattr("glie.engines.collection.CANDIDATE_PAGES", COUNT)
     monkeypatch.setattr("glie.engines.collection.PREFETCH", 3)
     monkeypatch.setattr("glie.engines.collection.PREFETCH_EACH", 2)

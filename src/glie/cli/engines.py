@@ -21,6 +21,7 @@ from glie.cli.shared import (
     connected,
 )
 from glie.cli.terminal import print_json, status_line
+from glie.engines.base import LAYOUTS
 from glie.errors import InputError
 from glie.wording import count
 
@@ -36,8 +37,17 @@ def export(
         typer.Option(
             metavar="NAME=VALUE",
             help="A setting of the engine for a new collection: shard_number=6, "
-            "replication_factor=2, on_disk=true, datatype=float16, layout=multivector; nested "
-            "settings in JSON. Repeat it for several.",
+            "replication_factor=2, on_disk=true, datatype=float16; nested settings in JSON. "
+            "Repeat it for several.",
+        ),
+    ] = None,
+    layout: Annotated[
+        str | None,
+        typer.Option(
+            metavar="|".join(LAYOUTS),
+            help="How a new collection stores pages: codes as bytes and one small vector, or the "
+            "vectors too, which the engine scores by itself.",
+            show_default="compact",
         ),
     ] = None,
     prune: Annotated[
@@ -68,6 +78,7 @@ def export(
             pages, report = store(
                 index,
                 engine,
+                layout=layout,
                 settings=settings,
                 prune=prune,
                 progress=say,

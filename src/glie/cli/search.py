@@ -120,7 +120,7 @@ def search(
         int | None,
         typer.Option(
             help="Pages that are scored by their codes: those with the nearest means.",
-            show_default="all of a small collection, 1,000 or more of a large one",
+            show_default="all of a small collection, 2,000 or more of a large one",
             rich_help_panel=ENGINE_PANEL,
         ),
     ] = None,

@@ -94,8 +94,8 @@ class Engine(Protocol):
     def digests(self, ids: Sequence[str]) -> dict[str, str]:
         """The digests of those of these pages that are stored, by id."""
 
-    def put(self, rows: Sequence[Row]) -> None:
-        """Store pages, replacing those with the same ids."""
+    def put(self, rows: Sequence[Row], leaving: Sequence[str] = ()) -> None:
+        """Store pages, replacing those with the same ids, and delete the pages `leaving`."""
 
     def delete(self, ids: Sequence[str]) -> None:
         """Delete pages; unknown ids are ignored."""

@@ -173,11 +173,20 @@ class Collection:
         return self.engine.records()
 
     def upsert(
-        self, pages: Pages | Codes, metadata: Sequence[Mapping[str, Any]] | None = None
+        self,
+        pages: Pages | Codes,
+        metadata: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        replacing: Iterable[str] = (),
     ) -> None:
-        """Store pages, or codes of the collection's codec, replacing pages with the same ids."""
+        """Store pages, or codes of the collection's codec, replacing pages with the same ids. Pages
+        with the ids in `replacing`, such as the earlier ones of a document, are deleted: by
+        PostgreSQL in the same transaction, by the other engines afterwards."""
         codes = self.codec.compress(pages) if isinstance(pages, Pages) else pages
-        self.put(self.rows(codes, metadata))
+        rows, arriving = self.rows(codes, metadata), set(codes.ids)
+        leaving = [page_id for page_id in distinct_ids(replacing) if page_id not in arriving]
+        self._check_ids(leaving)
+        self.put(rows, leaving)
 
     def rows(self, codes: Codes, metadata: Sequence[Mapping[str, Any]] | None) -> list[Row]:
         """Codes as rows to store."""
@@ -191,9 +200,9 @@ class Collection:
             )
         return rows_of(codes, metadata)
 
-    def put(self, rows: Sequence[Row]) -> None:
-        """Store rows."""
-        self.engine.put(rows)
+    def put(self, rows: Sequence[Row], leaving: Sequence[str] = ()) -> None:
+        """Store rows, and delete the pages `leaving`."""
+        self.engine.put(rows, leaving)
         self._pages = None
 
     def delete(self, ids: Iterable[str]) -> int:

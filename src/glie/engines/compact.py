@@ -1,7 +1,7 @@
 """The compact layout: the engine finds candidates by a small vector, and glie scores their codes.
 
 The vector is the mean of a page's anchors. It was compared with larger and cleverer ones, which
-held no more of the best pages: docs/experiments.md.
+hold little more of the best pages or less: docs/experiments.md, One small vector a page.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from glie.pages import Queries
 from glie.search.scan import CodeBlock, scan
 
 # candidates for so many pages: PREFETCH_SHARE times their number to the power of PREFETCH_GROWTH
-PREFETCH_SHARE = 3
-PREFETCH_GROWTH = 0.7
+PREFETCH_SHARE = 0.8
+PREFETCH_GROWTH = 0.86
 PREFETCH = 2000  # and at least so many
 
 

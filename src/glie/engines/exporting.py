@@ -47,8 +47,7 @@ def export(
         index.codec,
         index.dim,
         encoder=index.encoder,
-        **({} if layout is None else {"layout": layout}),
-        **(settings or {}),
+        **{"layout": layout, **(settings or {})},
     )
     report = upload(index, target, progress)
     if prune:

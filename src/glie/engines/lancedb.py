@@ -45,7 +45,10 @@ FINISHED = b"finished"  # `rest` of the header
 PAGES = "id != ''"
 ROWS_PER_OPTIMIZE = 500_000  # fewer new rows are scanned without an index
 # fewer means are scanned without an index, by layout
-ROWS_PER_INDEX = {MULTIVECTOR: 100_000, COMPACT: 1_000_000}
+ROWS_PER_INDEX = {MULTIVECTOR: 100_000, COMPACT: 4_000_000}
+ROWS_PER_LIST = 8192  # of that index
+FEWEST_PROBES = 20  # LanceDB's own number
+PROBED = 4  # times the lists that would hold the candidates, were all equally near
 REFINED = 4  # times the wanted pages are compared exactly after the index of means
 
 
@@ -194,7 +197,7 @@ class LanceDB:
             rows = query.limit(len(ids)).to_list()
         return {row["id"]: _hex(row["digest"]) for row in rows}
 
-    def put(self, rows: Sequence[Row]) -> None:
+    def put(self, rows: Sequence[Row], leaving: Sequence[str] = ()) -> None:
         for some in in_steps(rows):
             self._store(
                 [
@@ -210,6 +213,8 @@ class LanceDB:
             self._unoptimized += len(some)
             if self._unoptimized >= ROWS_PER_OPTIMIZE:
                 self._optimize()
+        if leaving:
+            self.delete(leaving)
 
     def _store(self, rows: list[dict[str, Any]]) -> None:
         """Write rows in one commit, replacing those with the same ids."""
@@ -264,8 +269,10 @@ class LanceDB:
         with told_as(self.place):
             had = {index.columns[0] for index in self.table.list_indices()}
             wanted: dict[str, Any] = {"id": BTree(), "terms": LabelList()}
-            if self.table.count_rows() >= ROWS_PER_INDEX[self.layout()]:
-                wanted[MEAN] = IvfSq(distance_type="dot")
+            rows = self.table.count_rows()
+            if rows >= ROWS_PER_INDEX[self.layout()]:
+                lists = max(1, rows // ROWS_PER_LIST)
+                wanted[MEAN] = IvfSq(distance_type="dot", num_partitions=lists)
             for column, config in wanted.items():
                 if column not in had:
                     self.table.create_index(column, config=config)
@@ -282,7 +289,7 @@ class LanceDB:
             return [self._candidates(mean, count, among) for mean in means]
 
     def _candidates(self, mean: Floats, count: int, among: Restriction) -> Candidates:
-        query = self.table.search(mean, vector_column_name=MEAN).refine_factor(REFINED)
+        query = self.table.search(mean, vector_column_name=MEAN)
         return _candidates(self._asked(query, among, count, ["id", "code"]))
 
     def entries(self, ids: Sequence[str]) -> list[Entry]:
@@ -311,6 +318,7 @@ class LanceDB:
 
     def _asked(self, query: Any, among: Restriction, count: int, columns: list[str]) -> Any:
         query = query.distance_type("dot").where(self._filter(among), prefilter=True)
+        query = query.nprobes(max(FEWEST_PROBES, -(-PROBED * count // ROWS_PER_LIST)))
         return query.limit(count).select([*columns, "_distance"]).to_arrow()
 
     def _filter(self, among: Restriction) -> str:

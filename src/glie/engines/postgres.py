@@ -37,6 +37,8 @@ ROWS_PER_INDEX = 1_000_000  # fewer means are scanned without an index
 ROWS_PER_LIST = 1000  # of that index
 PROBED = 4  # times the lists that would hold the candidates, were all equally near
 TYPES = {"float32": "vector", "float16": "halfvec"}
+REFUSED = re.compile("authentication failed|password|pg_hba|role .* does not exist")
+UNREACHABLE = ("08", "57P")  # classes of errors: no connection, and a server that stops or starts
 COLUMNS = ("id", "mean", "code", "rest", "metadata", "terms", "digest")
 
 
@@ -100,21 +102,19 @@ class Postgres:
                 f"{self.place}: {first_line(error)}; it needs the extensions of pgvector, and "
                 "postgres_fdw for shards"
             ) from None
-        except (
-            errors.InsufficientPrivilege,
-            psycopg_pool.PoolTimeout,
-            self._psycopg.OperationalError,
-        ) as error:
-            if re.search("authentication|password|permission|role|pg_hba", str(error)):
+        except Exception as error:
+            if isinstance(error, errors.InsufficientPrivilege) or REFUSED.search(str(error)):
                 raise EngineError(
                     f"{self.place}: {first_line(error)}; give a user who may do this, and the "
                     "password in the address or in PGPASSWORD"
                 ) from None
-            raise EngineError(
-                f"{self.place}: cannot be reached ({first_line(error)}); start the server, or give "
-                "its right address"
-            ) from None
-        except Exception as error:
+            state = getattr(error, "sqlstate", None)
+            gone = isinstance(error, (psycopg_pool.PoolTimeout, self._psycopg.OperationalError))
+            if gone and (state is None or state.startswith(UNREACHABLE)):
+                raise EngineError(
+                    f"{self.place}: cannot be reached ({first_line(error)}); start the server, or "
+                    "give its right address"
+                ) from None
             raise EngineError(f"{self.place}: {first_line(error)}") from None
 
     @contextmanager
@@ -226,9 +226,9 @@ class Postgres:
         found = self._fetched(_these(ids), "id, digest")
         return {page_id: digest.hex() for page_id, digest in found}
 
-    def put(self, rows: Sequence[Row]) -> None:
-        """All rows in one transaction: searches see all of them or none."""
-        ids = [row.entry.id for row in rows]
+    def put(self, rows: Sequence[Row], leaving: Sequence[str] = ()) -> None:
+        """All in one transaction: searches see all of it or nothing."""
+        ids = [*(row.entry.id for row in rows), *leaving]
         with self._transaction() as connection:
             # not ON CONFLICT: tables on shards have no key over all of them
             self._delete(connection, ids)

@@ -43,6 +43,7 @@ from glie.pages import Floats, Queries
 EXTRA = "qdrant"
 OLDEST_CLIENT = "1.20"  # its local store accepts points without vectors
 OLDEST_SERVER = "1.13"  # it can filter points without a vector
+TURBO_SERVER = "1.19"  # the first with vectors of 4 bits
 KEY = "QDRANT_API_KEY"
 ADDRESS = re.compile(r"https?://.*|[\w.-]+:\d+")
 QUERIES_PER_REQUEST = 16
@@ -55,8 +56,8 @@ class Qdrant:
     own store (small sets, one process), or ":memory:". `options` go to QdrantClient: api_key (or
     the variable QDRANT_API_KEY), timeout, prefer_grpc, ...
 
-    Settings for `create`: on_disk and datatype of the vectors (in the layout COMPACT float16 unless
-    given; turbo4 and turbo8 need Qdrant 1.19); all others go to QdrantClient.create_collection:
+    Settings for `create`: on_disk and datatype of the vectors (in the layout COMPACT, unless given,
+    turbo4, or float16 before Qdrant 1.19); all others go to QdrantClient.create_collection:
     shard_number, replication_factor, quantization_config, ...
     """
 
@@ -68,6 +69,7 @@ class Qdrant:
         self._name = collection
         self._remote = ADDRESS.fullmatch(location) is not None
         self._layout: str | None = None  # once known
+        self._smallest = "float16"  # type of vectors that is close enough
         self.place = f"qdrant at {location}, collection {collection!r}"
         self._conditions = Conditions(
             models,
@@ -100,6 +102,8 @@ class Qdrant:
                 f"{self.place}: the server is Qdrant {found}; expected {OLDEST_SERVER} or newer: "
                 "upgrade it"
             )
+        if not older(found, TURBO_SERVER):
+            self._smallest = "turbo4"
 
     def exists(self) -> bool:
         with self._told():
@@ -108,7 +112,7 @@ class Qdrant:
     def create(self, dim: int, layout: str, settings: Mapping[str, Any]) -> None:
         models, rest = self._models, dict(settings)
         if layout == COMPACT:
-            rest.setdefault("datatype", "float16")
+            rest.setdefault("datatype", self._smallest)
         params: dict[str, Any] = {
             name: rest.pop(name) for name in ("on_disk", "datatype") if name in rest
         }
@@ -202,7 +206,7 @@ class Qdrant:
             found = self._client.retrieve(self._name, points, with_payload=["id", "digest"])
         return {point.payload["id"]: point.payload["digest"] for point in found}
 
-    def put(self, rows: Sequence[Row]) -> None:
+    def put(self, rows: Sequence[Row], leaving: Sequence[str] = ()) -> None:
         layout = self.layout()
         for some in in_steps(rows):
             points = [
@@ -215,6 +219,8 @@ class Qdrant:
             ]
             with self._told():
                 self._client.upsert(self._name, points)
+        if leaving:
+            self.delete(leaving)
 
     def delete(self, ids: Sequence[str]) -> None:
         points = self._models.PointIdsList(points=[point_id(page_id) for page_id in ids])
