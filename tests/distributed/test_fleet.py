@@ -178,6 +178,25 @@ def test_replicas_are_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ask(replicas, "a").values == {"a": "new"}
 
 
+def test_a_head_that_does_not_answer_holds_no_search_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet, "SECONDS_BETWEEN_RENEWALS", 0.0)
+    asked, dead = list[int](), threading.Event()
+
+    def listed() -> dict[str, list[Fake]]:
+        asked.append(1)
+        dead.wait(60)
+        raise ConnectionError("the head is gone")
+
+    replicas = Fleet({"a": [Fake("a0")]}, listed)
+    try:
+        for _ in range(3):
+            replicas.renew()
+            assert ask(replicas, "a").values == {"a": "a0"}
+        assert len(asked) == 1  # one at a time
+    finally:
+        dead.set()
+
+
 def test_when_to_hedge_follows_the_answers() -> None:
     replicas = Fleet({"a": [Fake("a0")]})
     assert replicas.hedge_after("first") == 0.05

@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import dataclasses
+import logging
 import random
 import threading
 import time
@@ -148,16 +149,22 @@ class Fleet:
         self.replace(replicas)
 
     def renew(self) -> None:
-        """Find the replicas that run now, unless that was done just now."""
+        """Find the replicas that run now, unless that was done just now. Searches do not wait for
+        it: the head of a cluster may not answer."""
         since = time.monotonic() - self._renewed_at
         if self._renewed is None or since < SECONDS_BETWEEN_RENEWALS:
             return
-        if self._renewing.acquire(blocking=False):  # others go on with those that are known
-            try:
-                self._renewed_at = time.monotonic()
-                self.replace(self._renewed())
-            finally:
-                self._renewing.release()
+        if self._renewing.acquire(blocking=False):
+            threading.Thread(target=self._renew, args=[self._renewed], daemon=True).start()
+
+    def _renew(self, renewed: Callable[[], Found]) -> None:
+        try:
+            self.replace(renewed())
+        except Exception:  # of any class: those that are known stay, and it is tried again
+            logging.getLogger(__name__).warning("replicas cannot be listed", exc_info=True)
+        finally:
+            self._renewed_at = time.monotonic()
+            self._renewing.release()
 
     def replace(self, replicas: Found) -> None:
         """Use these replicas from now on. Those with a known name keep what is known of them; one
