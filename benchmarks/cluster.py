@@ -143,34 +143,32 @@ class Load:
 
 
 def same(one: glie.Index, many: ShardedIndex, questions: list[Floats], texts: list[str]) -> None:
-    """Compare the hits and scores of both."""
+    """Compare the hits and scores of both. Candidates of both are compared with every page."""
     print("| search | the same 10 hits in this order | of the top 10 | largest difference |")
     print("| --- | --- | --- | --- |")
     ways: dict[str, dict[str, Any]] = {
         "exact, reranked": {"exact": True},
         "exact, codes alone": {"exact": True, "shortlist": 0},
-        "candidates, reranked": {"exact": False},
-        "words and meaning": {"text": texts},
+        "candidates of the shards, reranked": {"exact": False},
+        "candidates of the one index, reranked": {"exact": False},
+        "words and meaning": {"exact": True, "text": texts},
         "words alone": {"text": texts, "mode": "lexical"},
     }
     for name, options in ways.items():
         if "text" in options and not one.has_text:
             continue
         equal, shares, apart = 0, list[float](), 0.0
-        expected = {**options, "exact": True} if name.startswith("candidates") else options
+        other = one if "the one index" in name else many
         for q, question in enumerate(questions):
-            mine, theirs = {**options, "deadline": 600.0}, dict(expected)  # candidates are fitted
-            if "text" in options:
-                mine["text"] = theirs["text"] = [texts[q]]
-            a, b = (
-                one.search([question], TOP, **theirs)[0],
-                many.search([question], TOP, **mine)[0],
-            )
+            mine = {"deadline": 600.0} if other is many else {}  # candidates are fitted
+            given = {**options, "text": [texts[q]]} if "text" in options else options
+            a = one.search([question], TOP, **{**given, "exact": True})[0]
+            b = other.search([question], TOP, **given, **mine)[0]
             equal += a.ids == b.ids
-            shares.append(len({*a.ids} & {*b.ids}) / max(len(a), 1))
-            both = {*a.ids} & {*b.ids}
             known = dict(zip(a.ids, a.scores, strict=True))
             found = dict(zip(b.ids, b.scores, strict=True))
+            both = known.keys() & found.keys()
+            shares.append(len(both) / max(len(a), 1))
             apart = max([apart, *(abs(known[name] - found[name]) for name in both)])
         share = equal / len(questions)
         print(f"| {name} | {share:.1%} | {np.mean(shares):.2%} | {apart:.1e} |", flush=True)
@@ -227,7 +225,7 @@ def kill(
         killed = time.time()
         for process in processes:
             os.kill(process.pid, signal.SIGKILL)
-        rows = service.wait_until_restored(shards, ray, replicas, 120)
+        rows = restored_replicas(shards, ray, replicas)
         restored = time.time() - killed
         time.sleep(10)
     before = Load(many, questions, 0)
@@ -237,6 +235,17 @@ def kill(
     nodes = {shard: [row.node for row in rows if row.shard == shard] for shard in shards.names}
     apart = all(len({*mine}) == len(mine) for mine in nodes.values())
     print(f"replicas restored after {restored:.0f} s, on different nodes: {apart}", flush=True)
+
+
+def restored_replicas(shards: Shards, ray: Any, replicas: int) -> list[service.ReplicaStatus]:
+    """Wait until every shard has so many replicas that answer."""
+    for _ in range(600):
+        rows = service.status(shards, ray)
+        ready = [row.shard for row in rows if row.state == "ready"]
+        if all(ready.count(shard) >= replicas for shard in shards.names):
+            return rows
+        time.sleep(0.5)
+    raise SystemExit("not all replicas are restored")
 
 
 def replace(
@@ -257,7 +266,7 @@ def replace(
             shutil.rmtree(old)
         after = Shards.read(shards.path)
         time.sleep(3)
-        service.serve(after, ray, replicas=replicas)
+        service.serve(after, ray, service.Serving(replicas))
         time.sleep(3)
     load.say(f"{len(shards.names)} shards replaced, then all replicas started again")
     pages = len(ShardedIndex(after))
@@ -339,7 +348,7 @@ def main() -> None:
         path = given.to / "pages.shards"
         shards = Shards.read(path)
         began = time.perf_counter()
-        service.serve(shards, ray, replicas=given.replicas)
+        service.serve(shards, ray, service.Serving(given.replicas))
         started = time.perf_counter() - began
         one, many = glie.Index.open(given.to / "one.glie"), ShardedIndex.open(path)
         facts = many.info()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from glie.distributed import fleet
-from glie.distributed.fleet import Busy, Fleet, Refused
+from glie.distributed.fleet import Busy, Failed, Fleet, Refused
 from glie.errors import BusyError, InputError
 
 
@@ -150,6 +150,19 @@ def test_no_queue_grows_before_a_replica_that_hangs(monkeypatch: pytest.MonkeyPa
     assert hangs.asked == 3
 
 
+def test_a_shard_whose_replicas_all_fail_is_given_up_at_once() -> None:
+    """They would fail again; a replica that cannot be reached may come back."""
+    broken = [Fake(f"a{n}", Failed("a.glie: damaged")) for n in range(2)]
+    replicas = Fleet({"a": broken, "b": [Fake("b0", Failed("x")), Fake("b1")]})
+    began = time.monotonic()
+    found = ask(replicas, "a", "b", seconds=60)
+    assert time.monotonic() - began < 30
+    assert (found.values, found.missing) == ({"b": "b1"}, {"a": "a.glie: damaged"})
+    assert [fake.asked for fake in broken] == [1, 1]
+    assert not replicas.failing
+    assert ask(Fleet({"a": broken}), "a", seconds=60).missing == {"a": "a.glie: damaged"}
+
+
 def test_what_a_replica_refuses_is_raised() -> None:
     refuses, other = Fake("a0", Refused(InputError("wrong"))), Fake("a1")
     with pytest.raises(InputError, match="wrong"):
@@ -165,9 +178,28 @@ def test_replicas_are_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ask(replicas, "a").values == {"a": "new"}
 
 
+def test_a_head_that_does_not_answer_holds_no_search_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet, "SECONDS_BETWEEN_RENEWALS", 0.0)
+    asked, dead = list[int](), threading.Event()
+
+    def listed() -> dict[str, list[Fake]]:
+        asked.append(1)
+        dead.wait(60)
+        raise ConnectionError("the head is gone")
+
+    replicas = Fleet({"a": [Fake("a0")]}, listed)
+    try:
+        for _ in range(3):
+            replicas.renew()
+            assert ask(replicas, "a").values == {"a": "a0"}
+        assert len(asked) == 1  # one at a time
+    finally:
+        dead.set()
+
+
 def test_when_to_hedge_follows_the_answers() -> None:
     replicas = Fleet({"a": [Fake("a0")]})
-    assert replicas.hedge_after() == 0.05
+    assert replicas.hedge_after("first") == 0.05
     for _ in range(30):
         ask(replicas, "a")
-    assert replicas.hedge_after() == fleet.HEDGE_LEAST
+    assert replicas.hedge_after("first") == fleet.HEDGE_LEAST

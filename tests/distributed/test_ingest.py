@@ -19,6 +19,7 @@ import xxhash
 
 import glie
 from glie import engines, renamed
+from glie.distributed import ShardedIndex
 from glie.distributed import cluster as on_cluster
 from glie.distributed import ingest as on_ingest
 from glie.distributed.ingest import first_shard, ingest_on_ray, take_unfinished
@@ -320,6 +321,25 @@ def test_the_command_line(
     assert one.language == other.language == "german"
     assert one.info().pages_with_text == other.info().pages_with_text == len(one)
     assert many.json["pages"] == many.json["pages_added"] == len(one)
+    shards, few = [*given, *lexical, "--to", "my.shards"], ["--workers", 2, "--json"]
+    kept = run("cluster", "index", *shards, "--keep-shards", 2, *few)
+    assert kept.json["pages"] == len(one)
+    kept_in = ShardedIndex.open("my.shards")
+    assert sorted(kept_in.ids) == sorted(one.ids)
+    assert {kept_in.shard_of(page) for page in one.ids} == {"0000", "0001"}
+    assert all(page in kept_in.shards[kept_in.shard_of(page)] for page in one.ids)
+    assert kept_in.info().pages_with_text == len(one)
+    (reports / "0.txt").write_text("w1 w2 w3")
+    assert run("cluster", "index", *shards, *few).json["documents_changed"] == 1
+    refused = run("cluster", "index", *shards, "--keep-shards", 3)
+    assert "it has 2 shards, not 3" in refused.err
+    assert "`glie add my.shards DOCUMENTS`" in run("index", *shards).err
+    run("index", *given, *lexical, "--to", "one.glie")
+    assert sorted(ShardedIndex.open("my.shards").records()) == sorted(
+        glie.Index.open("one.glie").records()
+    )
+    one = glie.Index.open("one.glie")
+    run("cluster", "index", *given, *lexical, *to)
     there = ["--engine", "lancedb", "--url", "lance", "--collection", "pages"]
     stored = run("index", *given, "--ray", *there)  # the old spelling
     assert f"table 'pages' holds {len(one)} pages" in stored.out

@@ -58,7 +58,7 @@ def served(nodes: list[Any], tmp_path_factory: pytest.TempPathFactory) -> Iterat
     corpus_codec = pages.adapted(glie.Pages(make_arrays(60, dim=DIM)), more=True)
     one, many = both(tmp_path_factory.mktemp("served"), corpus_codec, 2)
     ray: Any = running()
-    service.serve(Shards.read(many.path), ray, replicas=REPLICAS)
+    service.serve(Shards.read(many.path), ray, service.Serving(REPLICAS))
     yield Served(one, ShardedIndex.open(many.path), ray)
     ray.shutdown()
 
@@ -103,6 +103,13 @@ def until(reached: Callable[[], bool], seconds: float = 60) -> None:
         time.sleep(0.05)
 
 
+def ready(served: Served) -> dict[str, int]:
+    """How many replicas of each shard answer."""
+    rows = service.status(served.shards, served.ray)
+    states = [row.shard for row in rows if row.state == "ready"]
+    return {shard: states.count(shard) for shard in served.shards.names}
+
+
 def test_hits_and_scores_are_those_of_one_index(served: Served) -> None:
     for options in ({}, {"shortlist": 0}, {"text": QUESTIONS}, {"where": {"year": 2001}}):
         assert_same(served.one, served.many, **options)
@@ -133,7 +140,7 @@ def test_too_much_is_refused_at_once(served: Served, tmp_path: Path) -> None:
     many = ShardedIndex.create(tmp_path / "small", 1, glie.Codec(k=2))
     many.add(glie.Pages(make_arrays(5)))
     shards = Shards.read(many.path)
-    service.serve(shards, served.ray, replicas=1, searches=1, waiting=0)
+    service.serve(shards, served.ray, service.Serving(1, searches=1, waiting=0))
     (row,) = service.status(shards, served.ray)
     asks = ShardedIndex.open(many.path)
     actor = served.ray.get_actor(f"glie/{shards.id}/{row.name}", namespace="glie")
@@ -231,7 +238,8 @@ def test_a_node_that_is_killed_fails_no_query(served: Served, nodes: list[Any]) 
         raylet = psutil.Process(victim.all_processes["raylet"][0].process.pid)
         for process in [raylet, *raylet.children(recursive=True)]:
             os.kill(process.pid, signal.SIGKILL)
-        rows = service.wait_until_restored(served.shards, served.ray, REPLICAS, 120)
+        until(lambda: all(mine == REPLICAS for mine in ready(served).values()), 120)
+        rows = service.status(served.shards, served.ray)
         asked = load.asked
         until(lambda: load.asked > asked + 20)
     assert load.problems == []

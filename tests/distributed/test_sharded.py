@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import glie
-from glie.distributed import ShardedIndex
+from glie.distributed import ShardedIndex, service
 from glie.distributed.fleet import Fleet, StaleError
 from glie.distributed.replica import Held, Local, version_of
 from glie.distributed.shards import Shards, document_of, is_sharded, shard_for
@@ -183,6 +183,37 @@ def test_a_change_that_is_refused_changes_nothing(many: ShardedIndex) -> None:
     assert not list(many.path.glob(".arriving*"))
 
 
+def test_a_page_of_two_shards_is_deleted_from_both(many: ShardedIndex) -> None:
+    """As when a process was killed that moved it from one to the other."""
+    page = many.ids[0]
+    elsewhere = next(name for name in many.shards if name != many.shard_of(page))
+    part = glie.Index.create(many.path.parent / "part", many.codec, language="en")
+    part.add(glie.Pages(make_arrays(1, dim=DIM), ids=[page]))
+    glie.Index.open(many.shards[elsewhere].path).merge(part)
+    many.refresh()
+    assert many.ids.count(page) == 2
+    assert many.delete([page]) == 1
+    assert page not in many
+
+
+def test_changes_go_to_the_version_that_is_a_shard_now(many: ShardedIndex, tmp_path: Path) -> None:
+    """Also those of a process that has opened the version before."""
+    shards = Shards.read(many.path)
+    old, new = shards.place("0001"), many.path / "0001.new"
+    shutil.copytree(old, new)
+    page = next(f"{n}.txt#9" for n in range(99, 200) if many.shard_of(f"{n}.txt") == "0001")
+    with glie.Index.open(old).writing(), pytest.raises(glie.LockedError):
+        service.replace(shards, "0001", new)
+    assert service.replace(shards, "0001", new) == old
+    many.add(glie.Pages(make_arrays(1, dim=DIM), ids=[page]))
+    assert page in glie.Index.open(new)
+    assert page not in glie.Index.open(old)
+    many.delete([page])
+    assert page not in glie.Index.open(new)
+    copied = shutil.copytree(many.path, tmp_path / "copy.shards")
+    assert Shards.read(copied).id != Shards.read(many.path).id  # served apart
+
+
 def test_others_see_a_change(many: ShardedIndex) -> None:
     other = ShardedIndex.open(many.path)
     hits = other.search([encoded("w1")])[0]
@@ -233,7 +264,8 @@ def test_what_is_no_folder_of_shards(tmp_path: Path, many: ShardedIndex) -> None
     note.write_text(json.dumps({**whole, "version": 2}))
     with pytest.raises(glie.IndexFolderError, match=r"version 2, this glie reads.*upgrade"):
         ShardedIndex.open(many.path)
-    for broken in ("{", json.dumps({**whole, "shards": {"a": "../a"}}), "[]"):
+    outside = [{"a": "../a"}, {"a": ".."}, {"a": ""}, {".": "0000"}, {"a": "0000", "b": "0000"}, {}]
+    for broken in ("{", "[]", *(json.dumps({**whole, "shards": shards}) for shards in outside)):
         note.write_text(broken)
         with pytest.raises(glie.CorruptIndexError, match="damaged"):
             ShardedIndex.open(many.path)
@@ -241,7 +273,18 @@ def test_what_is_no_folder_of_shards(tmp_path: Path, many: ShardedIndex) -> None
     assert len(ShardedIndex.open(many.path)) == len(many)  # the folders beside it say enough
     shutil.rmtree(many.path / "0001")
     glie.Index.create(many.path / "0001", glie.Codec(k=5), language="en")
-    with pytest.raises(glie.InputError, match=r"another codec.*fit-sample"):
+    with pytest.raises(glie.InputError, match=r"another codec than .*fit-sample"):
+        ShardedIndex.open(many.path)
+    shutil.rmtree(many.path / "0001")
+    wider = glie.Index.create(many.path / "0001", glie.Codec(k=3), language="en")
+    wider.add(glie.Pages(make_arrays(2, dim=2 * DIM)))
+    with pytest.raises(glie.InputError, match="another number of dimensions than"):
+        ShardedIndex.open(many.path)
+    with pytest.raises(glie.IndexFolderError, match=r"a folder of 3 indexes, expected one .*0000"):
+        glie.Index.open(many.path)
+    note.write_text(json.dumps(whole))
+    shutil.rmtree(many.path / "0001")
+    with pytest.raises(glie.IndexFolderError, match="0001: does not exist"):
         ShardedIndex.open(many.path)
 
 
@@ -282,6 +325,17 @@ def test_a_shard_that_fails_is_named(many: ShardedIndex) -> None:
         none = Fleet({name: [Fails(many.path, name, pool)] for name in shards.names})
         with pytest.raises(ClusterError, match=r"no shard has answered in 0.5 s .*cluster status"):
             ShardedIndex(shards, none, deadline=0.5).search([encoded("w1")])
+
+
+def test_a_damaged_shard_is_named_without_waiting(many: ShardedIndex) -> None:
+    (segment, *_) = (many.path / "0001" / "segments").glob("*.seg")
+    data = bytearray(segment.read_bytes())
+    data[len(data) // 2 :] = b"?" * (len(data) - len(data) // 2)
+    segment.write_bytes(data)
+    some = ShardedIndex.open(many.path, deadline=600)  # it would not be waited for
+    hits = some.search([encoded("w1")], 300)[0]
+    assert hits.cost.missing == ("0001",)
+    assert {many.shard_of(name) for name in hits.ids} == {"0000", "0002"}
 
 
 def test_a_retriever_asks_a_folder_of_shards(pair: Pair) -> None:

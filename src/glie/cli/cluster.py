@@ -86,15 +86,8 @@ def serve(
     found = Shards.read(shards)
     ray = service.named_cluster()
     with status_line("starting replicas") as say:
-        service.serve(
-            found,
-            ray,
-            replicas=replicas,
-            cpus=cpus,
-            searches=searches,
-            waiting=waiting,
-            progress=say,
-        )
+        serving = service.Serving(replicas, cpus, searches, waiting)
+        service.serve(found, ray, serving, progress=say)
     _show_replicas(found.path, service.status(found, ray), as_json)
 
 
@@ -183,7 +176,7 @@ def index(
             min=1,
             help="Make --to a folder of N shards, each an index, which `glie cluster serve` "
             "searches together, instead of one index.",
-            show_default="one index",
+            show_default="one index; the shards that are there",
         ),
     ] = None,
     bytes_per_page: BytesPerPage = None,
@@ -225,6 +218,7 @@ def index(
         open_or_create_collection,
         open_or_create_shards,
     )
+    from glie.distributed.shards import is_sharded
     from glie.indexing import CodecChoice, open_or_create
     from glie.ingest import Reading
 
@@ -236,10 +230,11 @@ def index(
         raise InputError("--text, --language: an engine holds no words; leave them out")
     if keep_shards is not None and to is None:
         raise InputError("--keep-shards: shards are kept in a folder: give --to")
-    place = shards or Path(f"{to or collection}.{'parts' if keep_shards else 'shards'}")
+    many = to is not None and (keep_shards is not None or is_sharded(to))
+    place = shards or Path(f"{to or collection}.{'parts' if many else 'shards'}")
     target: Target
     fresh = to is not None and not to.exists()
-    if to is not None and keep_shards is not None:
+    if to is not None and many:
         reading = Reading(keep_images, ocr, text)
         with status_line("loading the encoder"):
             target, reader = open_or_create_shards(

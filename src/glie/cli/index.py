@@ -148,12 +148,17 @@ def index(
 
     glie index reports/ --to reports.glie
     """
+    from glie.distributed.shards import is_sharded
     from glie.indexing import CodecChoice, open_or_create
     from glie.ingest import Reading, ingest
 
     choice = CodecChoice(bytes_per_page, k, dtype, codec)
     Reading(text=text)  # refused before a folder is created
     fresh = not to.exists()
+    if is_sharded(to):
+        raise glie.IndexFolderError(
+            f"{to}: a folder of shards; `glie add {to} DOCUMENTS` adds to them"
+        )
     with status_line("loading the encoder"):
         target, reader = open_or_create(
             to, documents, encoder, choice, language=language, inside=inside

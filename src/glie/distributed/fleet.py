@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import dataclasses
+import logging
 import random
 import threading
 import time
@@ -39,9 +40,15 @@ class Busy(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """The answer of a replica that fails for a reason."""
+    """The answer of a replica to what no other would answer either."""
 
     error: GlieError
+
+
+class Failed(NamedTuple):
+    """The answer of a replica that cannot answer: its files are damaged, for example."""
+
+    why: str
 
 
 class Replica(Protocol):
@@ -51,7 +58,8 @@ class Replica(Protocol):
     def name(self) -> str: ...
 
     def call(self, method: str, *arguments: Any) -> Future[Any]:
-        """Start a call. The future has the answer, a Busy or a Refused, or the failure."""
+        """Start a call. The future has the answer, or a Busy, Refused or Failed. An exception means
+        that the replica cannot be reached."""
         ...
 
 
@@ -108,7 +116,6 @@ class Answers(NamedTuple):
 
     values: dict[str, Any]  # in the order of the requests
     missing: dict[str, str]  # why, by shard
-    seconds: dict[str, float]  # of each answer, from when it was asked first
 
 
 @dataclasses.dataclass
@@ -121,6 +128,7 @@ class _Asking:
     waiting: int = 0  # calls under way
     again: float = 0.0  # when to start over
     busy: int = 0
+    failed: int = 0
     why: str = "it did not answer"
 
     def hedged_at(self, hedge: float) -> float:
@@ -134,18 +142,29 @@ class Fleet:
     def __init__(self, replicas: Found, renewed: Callable[[], Found] | None = None) -> None:
         """`renewed` finds the replicas that run now."""
         self._renewed, self._renewed_at = renewed, time.monotonic()
+        self._renewing = threading.Lock()
         self._members: dict[str, list[_Member]] = {}  # replaced as a whole, never changed
-        self._answered: collections.deque[float] = collections.deque(maxlen=LAST_ANSWERS)
+        self._answered: dict[str, collections.deque[float]] = {}  # seconds, by method
         self.hedged = 0  # calls to a second replica, for a slow first
         self.replace(replicas)
 
     def renew(self) -> None:
-        """Find the replicas that run now, unless that was done just now."""
-        now = time.monotonic()
-        if self._renewed is None or now - self._renewed_at < SECONDS_BETWEEN_RENEWALS:
+        """Find the replicas that run now, unless that was done just now. Searches do not wait for
+        it: the head of a cluster may not answer."""
+        since = time.monotonic() - self._renewed_at
+        if self._renewed is None or since < SECONDS_BETWEEN_RENEWALS:
             return
-        self._renewed_at = now
-        self.replace(self._renewed())
+        if self._renewing.acquire(blocking=False):
+            threading.Thread(target=self._renew, args=[self._renewed], daemon=True).start()
+
+    def _renew(self, renewed: Callable[[], Found]) -> None:
+        try:
+            self.replace(renewed())
+        except Exception:  # of any class: those that are known stay, and it is tried again
+            logging.getLogger(__name__).warning("replicas cannot be listed", exc_info=True)
+        finally:
+            self._renewed_at = time.monotonic()
+            self._renewing.release()
 
     def replace(self, replicas: Found) -> None:
         """Use these replicas from now on. Those with a known name keep what is known of them; one
@@ -167,34 +186,47 @@ class Fleet:
         """Whether a replica is set aside."""
         return any(member.down for members in self._members.values() for member in members)
 
-    def hedge_after(self) -> float:
+    def hedge_after(self, method: str) -> float:
         """Seconds after which a second replica is asked."""
-        known = sorted(self._answered)
+        known = sorted(self._seconds(method))
         if len(known) < FEWEST_ANSWERS:
             return HEDGE_FIRST
         return max(HEDGE_LEAST, known[int(HEDGE_SHARE * len(known))])
 
+    def _seconds(self, method: str) -> collections.deque[float]:
+        """How long the last answers took."""
+        return self._answered.setdefault(method, collections.deque(maxlen=LAST_ANSWERS))
+
     def ask(self, method: str, requests: Mapping[str, tuple[Any, ...]], deadline: float) -> Answers:
         """The answer of one replica of each shard, until `deadline`, a time of time.monotonic().
         Raises BusyError if all replicas of a shard are busy, StaleError if one is ahead, and what a
-        replica refuses."""
-        began, hedge = time.monotonic(), self.hedge_after()
+        replica refuses. A shard is given up sooner if all of its replicas have failed."""
+        began, hedge = time.monotonic(), self.hedge_after(method)
         open_: dict[str, _Asking] = {s: _Asking(given, began) for s, given in requests.items()}
         calls: dict[Future[Any], tuple[str, _Member]] = {}
-        values, seconds = dict[str, Any](), dict[str, float]()
+        values, missing = dict[str, Any](), dict[str, str]()
+
+        def next_replica(shard: str, asking: _Asking) -> None:
+            if self._start(method, shard, asking, calls):
+                return
+            if asking.failed and asking.failed == len(asking.tried):
+                missing[shard] = open_.pop(shard).why
+            else:
+                self._begin_again(shard, asking)
+
         for shard, asking in open_.items():
             self._start(method, shard, asking, calls)
         while open_:
             now = time.monotonic()
             if now >= deadline:
                 break
-            for shard, asking in open_.items():
+            for shard, asking in list(open_.items()):
                 if not asking.waiting:
-                    if now >= asking.again and not self._start(method, shard, asking, calls):
-                        self._begin_again(shard, asking)
+                    if now >= asking.again:
+                        next_replica(shard, asking)
                 elif now >= asking.hedged_at(hedge):
                     self.hedged += self._start(method, shard, asking, calls)
-            until = min(deadline, *(_due(asking, hedge) for asking in open_.values()))
+            until = min([deadline, *(_due(asking, hedge) for asking in open_.values())])
             done = _first_done(calls, max(until - time.monotonic(), 0.001))
             for call in done:
                 shard, member = calls.pop(call)
@@ -205,13 +237,12 @@ class Fleet:
                 found = self._answer(call, member, asking)
                 if found is not None:
                     values[shard] = found[0]
-                    seconds[shard] = time.monotonic() - asking.began
-                    self._answered.append(seconds[shard])
+                    self._seconds(method).append(time.monotonic() - asking.began)
                     del open_[shard]
-                elif not asking.waiting and not self._start(method, shard, asking, calls):
-                    self._begin_again(shard, asking)
-        missing = {shard: asking.why for shard, asking in open_.items()}
-        return Answers({s: values[s] for s in requests if s in values}, missing, seconds)
+                elif not asking.waiting:
+                    next_replica(shard, asking)
+        missing |= {shard: asking.why for shard, asking in open_.items()}
+        return Answers({s: values[s] for s in requests if s in values}, missing)
 
     def _start(
         self, method: str, shard: str, asking: _Asking, calls: dict[Future[Any], Any]
@@ -251,7 +282,7 @@ class Fleet:
                 "later, or serve more replicas"
             )
         self.renew()
-        asking.tried, asking.busy = [], 0
+        asking.tried, asking.busy, asking.failed = [], 0, 0
         asking.again = time.monotonic() + PAUSE
 
     def _answer(self, call: Future[Any], member: _Member, asking: _Asking) -> tuple[Any] | None:
@@ -265,6 +296,10 @@ class Fleet:
         if isinstance(found, Busy):
             asking.busy += 1
             asking.why = "it is busy"
+            return None
+        if isinstance(found, Failed):
+            asking.failed += 1
+            asking.why = found.why
             return None
         if isinstance(found, Refused):
             raise found.error

@@ -46,6 +46,7 @@ from glie.errors import (
 )
 from glie.identity import EncoderId, check_encoder, check_match
 from glie.index.index import Index
+from glie.index.words import language_named
 from glie.indexing import CodecChoice, fitted_codec
 from glie.ingest import (
     IngestProgress,
@@ -178,7 +179,7 @@ def open_or_create_collection(
 
 def open_or_create_shards(
     path: str | os.PathLike[str],
-    count: int,
+    count: int | None,
     documents: Sequence[str | os.PathLike[str]],
     encoder: str | os.PathLike[str] | None = None,
     choice: CodecChoice | None = None,
@@ -188,14 +189,20 @@ def open_or_create_shards(
 ) -> tuple[ShardedIndex, Encoder]:
     """Open a folder of shards, or create one with so many for these documents; load its encoder.
 
-    All shards get one codec, which is adapted to random pages first, if need be.
+    All shards get one codec, which is adapted to random pages first, if need be. Without `count`,
+    the folder is there.
     """
     choice = choice or CodecChoice()
-    if is_sharded(path):
+    if count is None or is_sharded(path):
         pages = ShardedIndex(Shards.read(path))
         choice.check_same(pages.codec, pages.path)
+        if language is not None and language_named(language) != pages.language:
+            raise InputError(
+                f"{pages.path}: its words are in {pages.language or 'no language'}, not in "
+                f"{language}; make another folder for another language"
+            )
         found = len(pages.shards)
-        if found != count:
+        if count not in (None, found):
             raise InputError(
                 f"{pages.path}: it has {found} shards, not {count}; their number stays, since it "
                 "decides where a document belongs: build another folder for more"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
+import logging
 import os
 import threading
 import time
@@ -15,8 +16,9 @@ from typing import Any, Protocol
 
 from glie.distributed import asked
 from glie.distributed.asked import Asked, First, Second, Wanted
-from glie.distributed.fleet import Busy, Refused, StaleError
-from glie.errors import ClusterError, IndexFolderError, InputError
+from glie.distributed.fleet import Busy, Failed, Refused, StaleError
+from glie.distributed.shards import Shards, is_name
+from glie.errors import ClusterError, GlieError, IndexFolderError, InputError
 from glie.index.index import Index
 from glie.search.scan import warm_up
 from glie.storage import digest
@@ -66,7 +68,7 @@ class Held:
 
     def _opened(self, version: str) -> Index:
         folder = version.rpartition("@")[0]
-        if Path(folder).name != folder:
+        if not is_name(folder):
             raise InputError(f"version: expected a folder's name in it, found {version!r}")
         others = [i for v, (i, _) in self._states.items() if v.rpartition("@")[0] == folder]
         # segments that did not change are shared with the state before
@@ -84,6 +86,11 @@ class Held:
     def versions(self) -> list[str]:
         return list(self._states)
 
+    @property
+    def pages(self) -> int:
+        """How many the state has that was asked for last."""
+        return next((len(index) for index, _ in reversed(list(self._states.values()))), 0)
+
 
 class Shard:
     """What answers for a shard."""
@@ -92,15 +99,17 @@ class Shard:
         self.name = name
         self._held = Held(Path(root))
 
-    def prepare(self, version: str) -> int:
-        """Open a state and warm it up; returns its pages."""
+    def prepare(self, version: str | None = None) -> None:
+        """Open a state, by default the latest, and warm it up."""
+        if version is None:
+            folder = Shards.read(self._held.root).folders[self.name]
+            version = version_of(folder, Index.open(self._held.root / folder))
         index = self._held.open(version)
         warm_up()
         if len(index) and index.dim is not None:
             import numpy as np
 
             index.search([np.eye(1, index.dim, dtype=np.float32)], top=1)
-        return len(index)
 
     def first(self, version: str, asks: Asked) -> First:
         return asked.first(self._held.open(version), asks)
@@ -111,6 +120,10 @@ class Shard:
     @property
     def versions(self) -> list[str]:
         return self._held.versions
+
+    @property
+    def pages(self) -> int:
+        return self._held.pages
 
 
 class Local:
@@ -128,11 +141,16 @@ class Local:
 
 
 def refusing(work: Callable[..., Any], *arguments: Any) -> Any:
-    """The answer, or Refused for what no other replica would answer either."""
+    """The answer, or Refused for what no other replica would answer either, or Failed."""
     try:
         return work(*arguments)
     except (InputError, StaleError) as error:
         return Refused(error)
+    except GlieError as error:
+        return Failed(str(error))
+    except Exception as error:  # of any class: the search goes on with another replica
+        logging.getLogger(__name__).exception("a replica fails")
+        return Failed(f"{type(error).__name__}: {error}")
 
 
 class Actor:
@@ -143,7 +161,6 @@ class Actor:
         self,
         root: str,
         shard: str,
-        version: str,
         *,
         searches: int,
         waiting: int,
@@ -155,21 +172,15 @@ class Actor:
         self._inside = 0  # searches and those that wait; only the event loop changes it
         self._meters = None if meters is None else meters()
         self._counts = {"answered": 0, "busy": 0, "late": 0, "failed": 0}
-        self._pages = 0
         with contextlib.suppress(StaleError):  # a later one was committed: searches say which
-            self._opened(version)
-
-    def _opened(self, version: str) -> None:
-        self._pages = self._shard.prepare(version)
-        if self._meters:
-            self._meters.holds(self._pages)
+            self._shard.prepare()
 
     async def sign(self) -> None:
         """A sign of life."""
 
     async def prepare(self, seconds: float, version: str) -> Any:
         """Open a state before searches ask for it. It does not wait behind searches."""
-        return await asyncio.to_thread(refusing, self._opened, version)
+        return await asyncio.to_thread(refusing, self._shard.prepare, version)
 
     async def first(self, seconds: float, *arguments: Any) -> Any:
         return await self._admitted("first", seconds, arguments)
@@ -185,7 +196,7 @@ class Actor:
         return {
             "pid": os.getpid(),
             "node": node,
-            "pages": self._pages,
+            "pages": self._shard.pages,
             "versions": self._shard.versions,
             "inside": self._inside,
             "memory": _resident(),
@@ -213,14 +224,11 @@ class Actor:
         if began > due:  # nobody waits for it
             self._counts["late"] += 1
             return Refused(ClusterError("the deadline had passed before the search began"))
-        try:
-            found = refusing(getattr(self._shard, method), *arguments)
-        except BaseException:
-            self._counts["failed"] += 1
-            raise
-        self._counts["answered"] += 1
-        if self._meters and not isinstance(found, Refused):
+        found = refusing(getattr(self._shard, method), *arguments)
+        self._counts["failed" if isinstance(found, Failed) else "answered"] += 1
+        if self._meters and not isinstance(found, (Refused, Failed)):
             self._meters.answered(method, time.monotonic() - began, found.cost.pages_scanned)
+            self._meters.holds(self._shard.pages)
         return found
 
 

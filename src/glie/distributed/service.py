@@ -9,9 +9,8 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import os
-import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -21,16 +20,24 @@ from glie.distributed.fleet import Fleet, Refused, Replica
 from glie.distributed.metrics import RayMeters
 from glie.distributed.replica import Actor, version_of
 from glie.distributed.shards import Shards
+from glie.distributed.view import check_alike
 from glie.errors import ClusterError, InputError
 from glie.index.index import Index
 from glie.progress import OnProgress, Progress, ignore
 
-REPLICAS = 2
-CPUS = 0.1  # that Ray reserves for a replica; a search uses all that are free
-SEARCHES, WAITING = 2, 16  # of a replica at a time
 SECONDS_TO_START = 120.0
 SECONDS_TO_ANSWER = 10.0
 CONTROL = 64  # further calls that an actor takes at the same time: signs of life, new states
+
+
+@dataclasses.dataclass(frozen=True)
+class Serving:
+    """How a shard is served."""
+
+    replicas: int = 2
+    cpus: float = 0.1  # that Ray reserves for a replica; a search uses all that are free
+    searches: int = 2  # that a replica answers at a time
+    waiting: int = 16  # further searches that wait in it; others are refused
 
 
 class RayReplica:
@@ -63,49 +70,36 @@ class ReplicaStatus:
 
 
 def serve(
-    shards: Shards,
-    ray: Any,
-    *,
-    replicas: int = REPLICAS,
-    cpus: float = CPUS,
-    searches: int = SEARCHES,
-    waiting: int = WAITING,
-    progress: OnProgress = ignore,
+    shards: Shards, ray: Any, serving: Serving | None = None, *, progress: OnProgress = ignore
 ) -> None:
     """Start the replicas of every shard. Those that run already are replaced shard by shard, when
     the new ones answer: that is how their number, or the version of glie, is changed."""
-    launch = uuid.uuid4().hex[:8]
+    serving, launch = serving or Serving(), uuid.uuid4().hex[:8]
+    before = _names(shards, ray)
     for number, shard in enumerate(shards.names):
         progress(Progress("shards", number, len(shards.names)))
-        before = dict(_actors(shards, ray, shard))
-        _launch(shards, ray, shard, launch, replicas, cpus, searches, waiting)
-        for actor in before.values():
-            ray.kill(actor)
+        _launch(shards, ray, shard, launch, serving)
+        _kill(ray, before.pop(shard, []))
         _remove_groups(shards, ray, f"{shard}/", launch)
+    for others in before.values():  # of shards that are no more
+        _kill(ray, others)
     progress(Progress("shards", len(shards.names), len(shards.names)))
 
 
-def _launch(
-    shards: Shards,
-    ray: Any,
-    shard: str,
-    launch: str,
-    replicas: int,
-    cpus: float,
-    searches: int,
-    waiting: int,
-) -> None:
+def _launch(shards: Shards, ray: Any, shard: str, launch: str, serving: Serving) -> None:
     """Start the replicas of a shard, and wait until they answer."""
     from ray.util.placement_group import placement_group
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-    nodes = sum(node["Alive"] for node in ray.nodes())
-    version = version_of(shards.folders[shard], Index.open(shards.place(shard)))
+    Index.open(shards.place(shard))  # an error here is one line, that of an actor is not
+    name, count, cpus = f"{_prefix(shards)}{shard}/{launch}", serving.replicas, serving.cpus
+    sizes = [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]]
+    nodes = sum(size >= cpus for size in sizes)
     group = placement_group(
-        [{"CPU": cpus}] * replicas,
+        [{"CPU": cpus}] * count,
         # with a node to spare, no two replicas are ever on one node, also after one has died
-        strategy="STRICT_SPREAD" if nodes > replicas else "SPREAD",
-        name=f"{_prefix(shards)}{shard}/{launch}",
+        strategy="STRICT_SPREAD" if nodes > count else "SPREAD",
+        name=name,
         lifetime="detached",
     )
     made = []
@@ -113,17 +107,17 @@ def _launch(
         if not group.wait(SECONDS_TO_START):
             free = ray.available_resources().get("CPU", 0)
             raise ClusterError(
-                f"shard {shard}: no room for {replicas} replicas of {cpus:g} CPUs each, {free:g} "
-                "are free; add nodes, or give fewer --replicas or --cpus"
+                f"shard {shard}: no room for {count} replicas of {cpus:g} CPUs each, {free:g} are "
+                "free; add nodes, or give fewer --replicas or --cpus"
             )
-        for number in range(replicas):
+        for number in range(count):
             options = ray.remote(Actor).options(
-                name=f"{_prefix(shards)}{shard}/{launch}/{number}",
+                name=f"{name}/{number}",
                 namespace=NAMESPACE,
                 lifetime="detached",
                 num_cpus=cpus,
                 max_restarts=-1,
-                max_concurrency=searches + waiting + CONTROL,
+                max_concurrency=serving.searches + serving.waiting + CONTROL,
                 scheduling_strategy=PlacementGroupSchedulingStrategy(
                     group, placement_group_bundle_index=number
                 ),
@@ -132,9 +126,8 @@ def _launch(
                 options.remote(
                     str(shards.path),
                     shard,
-                    version,
-                    searches=searches,
-                    waiting=waiting,
+                    searches=serving.searches,
+                    waiting=serving.waiting,
                     meters=RayMeters.maker(shard, f"{launch}/{number}"),
                 )
             )
@@ -153,19 +146,18 @@ def _launch(
 
 def stop(shards: Shards, ray: Any) -> int:
     """Stop all replicas; returns how many there were."""
-    actors = [actor for shard in shards.names for _, actor in _actors(shards, ray, shard)]
-    for actor in actors:
-        ray.kill(actor)
+    stopped = _kill(ray, [name for names in _names(shards, ray).values() for name in names])
     _remove_groups(shards, ray)
-    return len(actors)
+    return stopped
 
 
 def status(shards: Shards, ray: Any) -> list[ReplicaStatus]:
     """All replicas, with what they have done."""
     calls = [
         (shard, name, actor.facts.remote().future())
-        for shard in shards.names
-        for name, actor in _actors(shards, ray, shard)
+        for shard, names in _names(shards, ray).items()
+        for name in names
+        if (actor := _actor(ray, name)) is not None
     ]
     concurrent.futures.wait([call for *_, call in calls], timeout=SECONDS_TO_ANSWER)
     rows = []
@@ -195,16 +187,15 @@ def replace(shards: Shards, shard: str, folder: str | Path) -> Path:
     with shards.changing():
         latest = Shards.read(shards.path)
         new, old = Index.open(place), Index.open(latest.place(shard))
-        alike = new.codec.same_codes_as(old.codec) and new.encoder == old.encoder
-        if not alike or (new.has_text and new.language != old.language):
-            raise InputError(f"{place}: another codec, encoder or language than shard {shard} has")
+        check_alike(old, new)
         if place.name in latest.folders.values():
             raise InputError(f"{place}: already the folder of a shard")
         ready = dataclasses.replace(latest, folders={**latest.folders, shard: place.name})
         fleet = fleet_of(latest, None)
-        if fleet is not None:
-            _prepare(fleet, shard, version_of(place.name, new))
-        ready.commit()
+        with old.writing():  # nobody adds to the old version while it is replaced
+            if fleet is not None:
+                _prepare(fleet, shard, version_of(place.name, new))
+            ready.commit()
         return old.path
 
 
@@ -230,9 +221,19 @@ def fleet_of(shards: Shards, address: str | None) -> Fleet | None:
     if ray is None:
         return None
 
+    handles = dict[str, Replica]()  # getting one asks the head
+
     def found() -> dict[str, list[Replica]]:
+        names = _names(shards, ray)
+        running = {name for mine in names.values() for name in mine}
+        for name in running - handles.keys():
+            actor = _actor(ray, name)
+            if actor is not None:
+                handles[name] = RayReplica(name, actor)
+        for name in handles.keys() - running:
+            del handles[name]
         return {
-            shard: [RayReplica(name, actor) for name, actor in _actors(shards, ray, shard)]
+            shard: [handles[name] for name in names.get(shard, []) if name in handles]
             for shard in shards.names
         }
 
@@ -263,15 +264,30 @@ def _prefix(shards: Shards) -> str:
     return f"glie/{shards.id}/"
 
 
-def _actors(shards: Shards, ray: Any, shard: str) -> Iterator[tuple[str, Any]]:
-    """Names and handles of the actors of a shard."""
-    prefix = f"{_prefix(shards)}{shard}/"
+def _names(shards: Shards, ray: Any) -> dict[str, list[str]]:
+    """The names of the actors that run, by shard."""
+    prefix, found = _prefix(shards), dict[str, list[str]]()
     for entry in ray.util.list_named_actors(all_namespaces=True):
         if entry["namespace"] == NAMESPACE and entry["name"].startswith(prefix):
-            try:
-                yield entry["name"], ray.get_actor(entry["name"], namespace=NAMESPACE)
-            except ValueError:  # it has ended meanwhile
-                continue
+            shard = entry["name"].removeprefix(prefix).partition("/")[0]
+            found.setdefault(shard, []).append(entry["name"])
+    return {shard: sorted(found[shard]) for shard in sorted(found)}
+
+
+def _actor(ray: Any, name: str) -> Any | None:
+    """The handle of an actor; None if it has ended meanwhile."""
+    try:
+        return ray.get_actor(name, namespace=NAMESPACE)
+    except ValueError:
+        return None
+
+
+def _kill(ray: Any, names: Iterable[str]) -> int:
+    """Stop actors; returns how many there were."""
+    actors = [actor for name in names if (actor := _actor(ray, name)) is not None]
+    for actor in actors:
+        ray.kill(actor)
+    return len(actors)
 
 
 def _remove_groups(shards: Shards, ray: Any, below: str = "", but: str | None = None) -> None:
@@ -285,18 +301,3 @@ def _remove_groups(shards: Shards, ray: Any, below: str = "", but: str | None = 
         if mine and group["state"] != "REMOVED":
             found = PlacementGroup(PlacementGroupID.from_binary(bytes.fromhex(key)))
             ray.util.remove_placement_group(found)
-
-
-def wait_until_restored(
-    shards: Shards, ray: Any, replicas: int, seconds: float
-) -> list[ReplicaStatus]:
-    """Wait until every shard has so many replicas that answer, at most so long."""
-    until = time.monotonic() + seconds
-    while True:
-        rows = status(shards, ray)
-        ready = [row.shard for row in rows if row.state == "ready"]
-        if all(ready.count(shard) >= replicas for shard in shards.names):
-            return rows
-        if time.monotonic() > until:
-            raise ClusterError(f"{shards.path}: not all replicas answer after {seconds:g} s")
-        time.sleep(0.5)

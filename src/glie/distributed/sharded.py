@@ -17,11 +17,11 @@ from typing import Any, Unpack
 from glie.codec.codec import Codec
 from glie.codec.codes import Codes
 from glie.distributed.asked import state_of
-from glie.distributed.fleet import Fleet, StaleError
+from glie.distributed.fleet import PAUSE, Fleet, StaleError
 from glie.distributed.searching import Search
 from glie.distributed.shards import Shards
 from glie.distributed.view import View, fleet_for
-from glie.errors import ClusterError, IdError, InputError
+from glie.errors import ClusterError, IdError, InputError, LockedError
 from glie.filters import Filter, distinct_ids
 from glie.identity import EncoderId, Identified
 from glie.index.adding import Batch
@@ -258,7 +258,8 @@ class ShardedIndex:
     def merge(self, other: Index, *, replacing: Iterable[str] = ()) -> None:
         """Copy all pages of an index that has the same codec and encoder into their shards. Pages
         with the ids in `replacing` are deleted."""
-        leaving = self.by_shard(distinct_ids(replacing))
+        self.refresh()
+        leaving = self._leaving(replacing)
         gone = {page_id for ids in leaving.values() for page_id in ids}
         arriving: dict[str, list[str]] = {}
         for page_id in other.ids:
@@ -268,32 +269,37 @@ class ShardedIndex:
                     "replacing=[...] to replace it"
                 )
             arriving.setdefault(self.shard_of(page_id), []).append(page_id)
-        with contextlib.ExitStack() as stack:
-            # all locks first: either every shard can be written, or none is
-            for shard in sorted({*arriving, *leaving}):
-                stack.enter_context(self._indexes[shard].writing())
-            place = stack.enter_context(self._view.shards.arriving())
+        with (
+            self._changing({*arriving, *leaving}) as indexes,
+            self._view.shards.arriving() as place,
+        ):
             for shard, ids in arriving.items():
                 part = other if len(arriving) == 1 else _part(other, ids, place / shard)
-                self._changing(shard).merge(part, replacing=leaving.pop(shard, []))
+                indexes[shard].merge(part, replacing=leaving.pop(shard, []))
             for shard, ids in leaving.items():  # of documents that lay in other shards
-                self._changing(shard).delete(ids)
+                indexes[shard].delete(ids)
         self.refresh()
 
     def delete(self, ids: Iterable[str]) -> int:
         """Delete pages by id. An unknown id is an error, and nothing is deleted."""
-        by_shard = self.by_shard(distinct_ids(ids))
-        with contextlib.ExitStack() as stack:
-            for shard in sorted(by_shard):
-                stack.enter_context(self._indexes[shard].writing())
-            for shard, mine in by_shard.items():
-                self._changing(shard).delete(mine)
         self.refresh()
-        return sum(map(len, by_shard.values()))
+        leaving = self._leaving(ids)
+        with self._changing(leaving) as indexes:
+            for shard, mine in leaving.items():
+                indexes[shard].delete(mine)
+        self.refresh()
+        return len({page_id for mine in leaving.values() for page_id in mine})
 
-    def _changing(self, shard: str) -> Index:
-        """The index of a shard to change. Searches go on in the state that is shown."""
-        return copy.copy(self._indexes[shard])
+    @contextlib.contextmanager
+    def _changing(self, shards: Iterable[str]) -> Iterator[dict[str, Index]]:
+        """The indexes of some shards, to change them: all can be written, or none is. Searches go
+        on in the state that is shown."""
+        with contextlib.ExitStack() as stack:
+            for shard in sorted(shards):
+                stack.enter_context(self._indexes[shard].writing())
+            if Shards.read(self.path) != self._view.shards:
+                raise LockedError(f"{self.path}: a shard was replaced just now; try again")
+            yield {shard: copy.copy(self._indexes[shard]) for shard in shards}
 
     def _shard_with(self, page_id: str) -> str | None:
         """The shard that holds a page. Where its name says is looked first."""
@@ -316,6 +322,15 @@ class ShardedIndex:
         found: dict[str, list[str]] = {}
         for page_id in ids:
             found.setdefault(self._found(page_id), []).append(page_id)
+        return found
+
+    def _leaving(self, ids: Iterable[str]) -> dict[str, list[str]]:
+        """Pages to delete, by shard. Two shards hold one if its move was interrupted."""
+        found = self.by_shard(distinct_ids(ids))
+        for page_id, first in [(page_id, shard) for shard in found for page_id in found[shard]]:
+            for shard, index in self._indexes.items():
+                if shard != first and page_id in index:
+                    found.setdefault(shard, []).append(page_id)
         return found
 
     # search
@@ -354,6 +369,7 @@ class ShardedIndex:
                         f"{self.path}: its replicas are in other states than its folder; do all "
                         "machines see the same folder?"
                     ) from None
+                time.sleep(PAUSE)
                 view.refresh()
 
     def like(self, page_id: str, top: int = 10, **keywords: Unpack[SearchKeywords]) -> Hits:

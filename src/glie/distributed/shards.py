@@ -21,7 +21,7 @@ from glie.errors import CorruptIndexError, IndexFolderError, InputError, LockedE
 from glie.identity import EncoderId
 from glie.index.folder import MANIFEST as INDEX_MANIFEST
 from glie.index.index import Index
-from glie.storage import digest, make_durably, replace_file
+from glie.storage import digest, make_durably, replace_file, sync
 
 MANIFEST = "shards.json"
 FORMAT, VERSION = "glie-shards", 1
@@ -35,7 +35,6 @@ class Shards:
     """The shards of a folder. A shard keeps its name; a new version has a new folder."""
 
     path: Path
-    id: str  # of this collection: the name of its service on a cluster
     folders: Mapping[str, str]  # of each shard, in order
 
     @classmethod
@@ -59,7 +58,7 @@ class Shards:
         names = [f"{number:04d}" for number in range(shards)]
         for name in names:
             Index.create(place / name, codec.frozen, encoder=encoder, language=language)
-        made = cls(place, uuid.uuid4().hex, {name: name for name in names})
+        made = cls(place, {name: name for name in names})
         made.commit()  # now the folder is one of shards
         return made
 
@@ -75,9 +74,11 @@ class Shards:
                     f"this glie reads {FORMAT!r} in version {VERSION}; upgrade glie"
                 )
             folders = {str(name): str(folder) for name, folder in found["shards"].items()}
-            if not folders or any(Path(f).name != f for f in (*folders, *folders.values())):
+            if not folders or not all(map(is_name, (*folders, *folders.values()))):
                 raise ValueError("a name is not that of a folder")
-            return cls(place, str(found["id"]), folders)
+            if len({*folders.values()}) < len(folders):
+                raise ValueError("two shards have one folder")
+            return cls(place, folders)
         except FileNotFoundError:
             names = _indexes_in(place)
             if not names:
@@ -85,7 +86,7 @@ class Shards:
                     f"{place}: no shards there; make them with `glie cluster index DOCUMENTS --to "
                     "NAME --keep-shards 4`"
                 ) from None
-            return cls(place, digest(os.fsencode(place)), {name: name for name in names})
+            return cls(place, {name: name for name in names})
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptIndexError(
                 f"{place / MANIFEST}: damaged ({error}); restore it from a backup, or remove it: "
@@ -96,8 +97,14 @@ class Shards:
 
     def commit(self) -> None:
         """Write `shards.json`."""
-        body = {"format": FORMAT, "version": VERSION, "id": self.id, "shards": dict(self.folders)}
+        body = {"format": FORMAT, "version": VERSION, "shards": dict(self.folders)}
         replace_file(self.path / MANIFEST, json.dumps(body, indent=1).encode())
+        sync(self.path)
+
+    @property
+    def id(self) -> str:
+        """The name of their service on a cluster. A copy of the folder is served apart."""
+        return digest(os.fsencode(os.path.realpath(self.path)))
 
     @property
     def names(self) -> list[str]:
@@ -153,6 +160,11 @@ def _indexes_in(place: Path) -> list[str]:
             if not path.name.startswith(".") and (path / INDEX_MANIFEST).exists()
         )
     return []
+
+
+def is_name(name: str) -> bool:
+    """Whether it names something in a folder, and nothing outside."""
+    return name not in ("", ".", "..") and Path(name).name == name
 
 
 def document_of(page_id: str) -> str:

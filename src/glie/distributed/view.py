@@ -36,15 +36,26 @@ class View:
         return cls(shards, indexes, versions)
 
     def check_alike(self) -> None:
-        """All shards share a codec, an encoder and a language: otherwise scores do not compare."""
+        """Shards share a codec, an encoder and a language: otherwise scores do not compare."""
         one, *others = self.indexes.values()
         for other in others:
-            alike = one.codec.same_codes_as(other.codec) and one.encoder == other.encoder
-            if not alike or one.language != other.language:
-                raise InputError(
-                    f"{other.path}: another codec, encoder or language than {one.path}; shards "
-                    "share them: make all with one codec (`glie codec fit-sample`)"
-                )
+            check_alike(one, other)
+
+
+def check_alike(one: Index, other: Index) -> None:
+    """Refuse an index whose scores do not compare with those of another one."""
+    same = {
+        "codec": one.codec.same_codes_as(other.codec),
+        "encoder": one.encoder == other.encoder,
+        "language": one.language == other.language,
+        "number of dimensions": None in (one.dim, other.dim) or one.dim == other.dim,
+    }
+    wrong = [what for what, alike in same.items() if not alike]
+    if wrong:
+        raise InputError(
+            f"{other.path}: another {' and '.join(wrong)} than {one.path}; shards share them: make "
+            "all with one codec (`glie codec fit-sample`), encoder and language"
+        )
 
 
 def fleet_for(shards: Shards, address: str | None = None) -> Fleet:

@@ -140,6 +140,12 @@ class Manifest:
                 raise damaged(path, "the file is missing") from None
             if Folder(folder)._has_segments():
                 raise IndexFolderError(f"{folder}: {ORPHANED}") from None
+            within = sorted(folder.glob(f"*/{MANIFEST}"))
+            if within:
+                raise IndexFolderError(
+                    f"{folder}: a folder of {len(within)} indexes, expected one of them, such as "
+                    f"{within[0].parent}"
+                ) from None
             what = "is not an index (no manifest.json)" if folder.exists() else "does not exist"
             raise IndexFolderError(
                 f"{folder}: {what}; make one with `glie index DOCUMENTS --to NAME`"
