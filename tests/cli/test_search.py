@@ -163,7 +163,7 @@ def test_words_need_no_encoder(run: Run, worded: Path, monkeypatch: pytest.Monke
     def gone(*_: object, **__: object) -> None:
         raise glie.EncoderError("the encoder is gone")
 
-    monkeypatch.setattr("glie.retriever.load_encoder", gone)
+    monkeypatch.setattr("glie.encoders.recorded.load_encoder", gone)
     done = run("search", "x.glie", "3M-2018-114", "--mode", "lexical")
     assert (done.code, "list.pdf#2" in done.out) == (0, True)
     assert "100% words" in done.out
@@ -172,7 +172,7 @@ def test_words_need_no_encoder(run: Run, worded: Path, monkeypatch: pytest.Monke
 
 
 def test_pages_like_a_page(run: Run, worded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("glie.retriever.load_encoder", None)  # what is stored is enough
+    monkeypatch.setattr("glie.encoders.recorded.load_encoder", None)  # what is stored is enough
     found = run("search", "x.glie", "--like", "list.pdf#5", "--top", 2, "--json").json
     assert (found["query"], found["like"]) == (None, "list.pdf#5")
     assert found["hits"][0]["id"] == "list.pdf#4"
