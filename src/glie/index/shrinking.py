@@ -44,7 +44,7 @@ def write_shrunk(
         codes = stored.read([str(page) for page in range(len(stored.counts))])
         done += len(codes)
         progress(Progress("pages", done, len(state)))
-        return StoredCodes.of(shrunk(codes, codec, chosen))
+        return StoredCodes.of(shrunk(codes, codec, chosen), stored.page_sizes)
 
     for number in range(len(state.segments)):
         writer.copy(state, number, change=change, step=PAGES_PER_SHRINK)
