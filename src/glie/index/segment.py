@@ -108,9 +108,7 @@ class StoredCodes(NamedTuple):
     @property
     def page_sizes(self) -> npt.NDArray[np.uint16]:
         """How many vectors each page had; never more than a page may have."""
-        if self.sizes is not None:
-            return self.sizes
-        return self.counts.sum(axis=1, dtype=np.int64).clip(max=MAX_VECTORS).astype(np.uint16)
+        return _added_up(self.counts) if self.sizes is None else self.sizes
 
     @property
     def sections(self) -> dict[str, npt.NDArray[Any]]:
@@ -136,6 +134,12 @@ class StoredCodes(NamedTuple):
     def bytes(self) -> int:
         """Their size in a segment file."""
         return sum(section.nbytes for section in self.sections.values())
+
+
+def _added_up(counts: npt.NDArray[np.uint16]) -> npt.NDArray[np.uint16]:
+    """The vectors of each page, as its counts say: never more than a page may have."""
+    sums = counts.sum(axis=1, dtype=np.int64)
+    return np.asarray(sums.clip(max=MAX_VECTORS), np.uint16)
 
 
 def record_line(page_id: str, metadata: dict[str, Any]) -> bytes:
@@ -289,9 +293,7 @@ class Segment:
     def sizes(self) -> npt.NDArray[np.uint16]:
         """How many vectors each page had before they were compressed. Before version 3, counts say
         it, which may be rounded."""
-        if self._has_sizes:
-            return self._lengths[:, -1]
-        return self.counts.sum(axis=1, dtype=np.int64).clip(max=MAX_VECTORS).astype(np.uint16)
+        return self._lengths[:, -1] if self._has_sizes else _added_up(self.counts)
 
     @property
     def _lengths(self) -> npt.NDArray[np.uint16]:
@@ -428,7 +430,7 @@ class Segment:
         return self._data[start:end]
 
     def _matches(self, name: str) -> bool:
-        return checksum(self._raw(name)) == self._checksums[name]
+        return bool(checksum(self._raw(name)) == self._checksums[name])
 
     def _section(self, name: str) -> npt.NDArray[np.uint8]:
         if not self._matches(name):
