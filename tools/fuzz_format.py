@@ -37,10 +37,17 @@ def fuzz(folder: Path, options: list[str]) -> None:
 
         import glie
         from glie.candidates import build
-        from glie.index import candidate_files, column_file, lexical_file, segment, side_files
+        from glie.index import (
+            blocks,
+            candidate_files,
+            column_file,
+            lexical_file,
+            segment,
+            side_files,
+        )
         from glie.index import folder as folders
         from glie.index.snapshot import Snapshot
-    for module in (segment, side_files, candidate_files, lexical_file, column_file):
+    for module in (segment, blocks, side_files, candidate_files, lexical_file, column_file):
         module.checksum = lambda data: 0  # type: ignore[attr-defined]
     for name in ("digest_of", "json_digest"):  # of the codec's files, and of the manifest
         setattr(folders, name, lambda value, **named: "0" * 16)

@@ -25,6 +25,7 @@ from tests.codec.networks import random_codec
 import glie
 from glie.candidates import build
 from glie.codec.readout.codebook import fit_codebook
+from glie.index import column_file
 
 DIM, CODEWORD_DIM, PAGES = 8, 16, 34
 WORDS = "Häuser 3 -ebbe"  # asked of those whose pages have words
@@ -36,6 +37,7 @@ class Specimen(NamedTuple):
     vectors: int = 5  # a page
     has_candidates: bool = False
     language: str | None = None  # of the words of its pages; None: they have none
+    has_columns: bool = False  # of metadata
 
 
 def codeword_codec() -> glie.Codec:
@@ -55,6 +57,9 @@ SPECIMENS = {
     "manifest-3-text": Specimen(lambda: glie.Codec(k=2), language="de"),
     "manifest-3-text-finder": Specimen(
         lambda: glie.Codec(k=2, dtype="int2"), has_candidates=True, language="none"
+    ),
+    "manifest-4-columns": Specimen(
+        *(codeword_codec, CODEWORD_DIM, 60), has_candidates=True, language="de", has_columns=True
     ),
 }
 
@@ -91,6 +96,7 @@ def _text(number: int) -> str:
 def write(folder: Path, name: str) -> None:
     specimen = SPECIMENS[name]
     build.CANDIDATE_PAGES = 20 if specimen.has_candidates else 200_000
+    column_file.FEWEST_PAGES = 4 if specimen.has_columns else 1024
     language = specimen.language
     index = glie.Index.create(
         folder / name, specimen.codec(), encoder={"name": "specimen"}, language=language

@@ -132,7 +132,7 @@ def _measured(
         errors.append(np.abs(hits.scores - truth[rows]).mean() / QUESTION_VECTORS)
     return Planned(
         budget,
-        facts.bytes / facts.pages,
+        facts.index_bytes / facts.pages,
         facts.k,
         facts.dtype,
         facts.codewords,

@@ -74,8 +74,34 @@ def literal_tight_segment() -> bytes:
     return header + b"".join(section + bytes(-len(section) % 64) for section in sections)
 
 
+def literal_block_segment() -> bytes:
+    """The example of version 3, byte by byte."""
+    records = zlib.compress(RECORD + b"\n", 9)
+    codes = [
+        bytes.fromhex("0d02"),
+        bytes.fromhex("80ff"),
+        bytes.fromhex("2c010200"),
+        bytes.fromhex("03003101"),
+        b"xyz",
+    ]
+    blocks = b"".join(struct.pack("<Q", checksum(section)) for section in codes)
+    sections = [*codes, records, struct.pack("<QQ", 0, len(records)), blocks]
+    header = b"GLIESEG\0" + struct.pack("<II", 3, 4) + struct.pack("<Q", 1)
+    header += struct.pack("<III", 2, 2, 64) + bytes([1, 2, 2, 2])
+    header += struct.pack("<Q", len(records))
+    for section in sections:
+        header += struct.pack("<Q", checksum(section))
+    header += struct.pack("<Q", 3)
+    header += struct.pack("<Q", checksum(header))
+    assert len(header) == 128
+    body = b"".join(section + bytes(-len(section) % 64) for section in sections)
+    return header + body + header
+
+
+SIZED = TIGHT._replace(sizes=np.array([305], np.uint16))
+LITERALS = [literal_segment, literal_tight_segment, literal_block_segment]
 Literal = Callable[[], bytes]
-both = pytest.mark.parametrize("literal", [literal_segment, literal_tight_segment])
+each = pytest.mark.parametrize("literal", LITERALS)
 
 
 def assert_same_codes(mine: StoredCodes, expected: StoredCodes) -> None:
@@ -86,19 +112,19 @@ def assert_same_codes(mine: StoredCodes, expected: StoredCodes) -> None:
     assert mine.norms.dtype == np.float16
     assert mine.counts.dtype == np.uint16
     assert (mine.residual is None) == (expected.residual is None)
+    np.testing.assert_array_equal(mine.page_sizes, expected.page_sizes)
     if mine.residual is not None and expected.residual is not None:
         np.testing.assert_array_equal(mine.residual.data, expected.residual.data)
         np.testing.assert_array_equal(mine.residual.offsets, expected.residual.offsets)
 
 
 def test_a_segment_is_these_bytes() -> None:
-    assert segment_bytes(CODES, [RECORD]) == literal_segment()
-    assert segment_bytes(TIGHT, [RECORD]) == literal_tight_segment()
+    assert segment_bytes(SIZED, [RECORD]) == literal_block_segment()
     assert record_line("a.pdf#1", {"page": 1}) == RECORD
 
 
 @pytest.mark.parametrize(
-    ("literal", "codes"), [(literal_segment, CODES), (literal_tight_segment, TIGHT)]
+    ("literal", "codes"), list(zip(LITERALS, [CODES, TIGHT, SIZED], strict=True))
 )
 def test_the_literal_file_reads_back(tmp_path: Path, literal: Literal, codes: StoredCodes) -> None:
     path = tmp_path / "a.seg"
@@ -106,6 +132,7 @@ def test_the_literal_file_reads_back(tmp_path: Path, literal: Literal, codes: St
     segment = Segment(path)
     assert_same_codes(segment.codes, codes)
     assert segment.code_bytes == codes.bytes
+    assert segment.sizes.tolist() == codes.page_sizes.tolist()
     assert segment.record(0) == ("a.pdf#1", {"page": 1})
 
 
@@ -120,11 +147,13 @@ def test_any_codes_read_back_exactly(
     rng = np.random.default_rng(0)
     sizes = {"small": [31, 7, 0], "rounded": [2048, 44, 0], "exact": [45, 33, 0]}[counts]
     lengths = {"none": [1, 1, 0], "bytes": [1, 99 / 255, 0], "exact": [0.7, 0.1, 0]}[norms]
+    exact = np.array([sum(sizes) + 2] * 7, np.uint16)
     codes = StoredCodes(
         Packed.of(rng.normal(size=(7, 3, 5)).astype(np.float32), dtype),
         np.array([lengths] * 7, np.float16),
         np.array([sizes] * 7, np.uint16),
         None if residual is None else Blobs.of(residual),
+        exact if counts == "rounded" else None,
     )
     path = tmp_path / "a.seg"
     path.write_bytes(segment_bytes(codes, [RECORD] * 7))
@@ -158,14 +187,14 @@ def read_all(path: Path) -> None:
     list(segment.records())
 
 
-@both
+@each
 def test_every_flipped_byte_is_noticed(tmp_path: Path, literal: Literal) -> None:
     data = literal()
     path = tmp_path / "a.seg"
     unused = set(range(128, len(data)))  # padding between sections holds nothing
     at = 128
-    codes = (8, 4, 4) if literal is literal_segment else (2, 2, 4, 2, 3)
-    for size in (*codes, len(zlib.compress(RECORD + b"\n", 9)), 16):
+    codes = {literal_segment: (8, 4, 4), literal_tight_segment: (2, 2, 4, 2, 3)}
+    for size in (*codes.get(literal, (2, 2, 4, 4, 3)), len(zlib.compress(RECORD + b"\n", 9)), 16):
         unused -= set(range(at, at + size))
         at += size + -size % 64
     for i in range(len(data)):
@@ -176,7 +205,7 @@ def test_every_flipped_byte_is_noticed(tmp_path: Path, literal: Literal) -> None
             read_all(path)
 
 
-@both
+@each
 def test_every_truncation_and_extension_is_noticed(tmp_path: Path, literal: Literal) -> None:
     data = literal()
     path = tmp_path / "a.seg"
@@ -195,7 +224,7 @@ def forged(data: bytes, at: int, field: bytes) -> bytes:
     return head + struct.pack("<Q", checksum(head)) + data[128:]
 
 
-@both
+@each
 @pytest.mark.parametrize("at", [16, 24, 28, 40])
 def test_absurd_sizes_allocate_nothing(tmp_path: Path, literal: Literal, at: int) -> None:
     path = tmp_path / "a.seg"
@@ -207,17 +236,17 @@ def test_absurd_sizes_allocate_nothing(tmp_path: Path, literal: Literal, at: int
 @pytest.mark.parametrize(
     ("at", "field", "message"),
     [
-        (8, b"\3\0\0\0", "version 3, type 4 is unknown; upgrade glie"),
+        (8, b"\4\0\0\0", "version 4, type 4 is unknown; upgrade glie"),
         (8, b"\1\0\0\0", "version 1, type 4 is unknown"),
         (12, b"\0\0\0\0", "version 2, type 0 is unknown"),
         (12, b"\6\0\0\0", "version 2, type 6 is unknown"),
         (16, bytes(8), "its header has a size of zero"),
         (28, bytes(4), "its header has a size of zero"),
         (32, bytes(4), "its header has a size of zero"),
-        (36, b"\3", "norms, counts and residual lengths have 3, 2 and 2 bytes"),
-        (37, b"\0", "norms, counts and residual lengths have 1, 0 and 2 bytes"),
-        (38, b"\1", "norms, counts and residual lengths have 1, 2 and 1 bytes"),
-        (38, b"\0", "norms, counts and residual lengths have 1, 2 and 0 bytes"),
+        (36, b"\3", "norms, counts, residual lengths and page sizes have 3, 2, 2 and 0"),
+        (37, b"\0", "norms, counts, residual lengths and page sizes have 1, 0, 2 and 0"),
+        (38, b"\1", "norms, counts, residual lengths and page sizes have 1, 2, 1 and 0"),
+        (38, b"\0", "norms, counts, residual lengths and page sizes have 1, 2, 0 and 0"),
         (39, b"\1", "version 2, type 4 is unknown"),
         (104, struct.pack("<Q", 2**60), "bytes, its header says"),
         (104, struct.pack("<Q", 4), "its residual bytes do not match their checksum"),

@@ -15,7 +15,9 @@ import pytest
 
 import glie
 from glie.candidates import build
+from glie.codec.readout.codebook import fit_codebook
 from glie.index import column_file, folder
+from glie.index.segment import Segment
 from glie.index.side_files import tombstone_bytes
 from tests.codec.networks import random_codec
 from tests.conftest import make_arrays
@@ -76,8 +78,6 @@ def flip(path: Path, at: int) -> None:
 
 def section(path: Path, name: str) -> int:
     """Where a section of a segment begins."""
-    from glie.index.segment import Segment
-
     return Segment(path)._places[name][0]
 
 
@@ -159,6 +159,64 @@ def test_a_damaged_block_of_records_costs_its_pages_alone(tmp_path: Path) -> Non
     check_repaired(path, sound, index.ids[64:])
 
 
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """266 pages in one segment, with residuals and rounded counts."""
+    path = tmp_path_factory.mktemp("wide") / "a.glie"
+    rest = np.random.default_rng(0).normal(0, 0.2, (400, 16)).astype(np.float32)
+    codec = glie.Codec.with_codebook(fit_codebook(rest, 96), 100)
+    arrays = make_arrays(266, seed=0, low=1, high=400)
+    metadata = [{"n": i, "text": "x" * (i % 7)} for i in range(266)]
+    glie.Index.create(path, codec).add(glie.Pages(arrays), metadata)
+    return path
+
+
+def test_sixteen_damaged_bytes_cost_few_pages(wide: Path, tmp_path: Path) -> None:
+    """The rest stays, wherever they are: at most the pages of two blocks at the edge of sections."""
+    index = glie.Index.open(wide)
+    data, ids = segment(wide, 0).read_bytes(), index.ids
+    places = Segment(segment(wide, 0))._places
+    assert {name for name, (start, end) in places.items() if start == end} == {"norms"}
+    edges = [at for start, end in places.values() for at in (start, (start + end) // 2, end - 16)]
+    whole = answers(index, ids)
+    costs = dict[int, int]()
+    for at in sorted({0, 64, len(data) - 16, len(data) - 100, *edges}):
+        path = shutil.copytree(wide, tmp_path / "a.glie")
+        file = segment(path, 0)
+        file.write_bytes(data[:at] + bytes(b ^ 0xFF for b in data[at : at + 16]) + data[at + 16 :])
+        done = glie.Index.repair(path)
+        lost = costs[at] = done.before.pages_lost
+        (damage,) = done.before.damage
+        assert lost <= 128
+        kept = glie.Index.open(path)
+        assert kept.verify().pages == len(kept) == 266 - lost
+        assert set(kept.ids) | set(damage.pages) <= set(ids)
+        assert len(damage.pages) + damage.unnamed == lost
+        assert answers(kept, kept.ids) == answers(index, kept.ids)
+        assert {i: m for i, m in index.records() if i in kept} == dict(kept.records())
+        shutil.rmtree(path)
+    assert whole == answers(index, ids)
+    assert costs[0] == costs[64] == costs[len(data) - 16] == 0  # of the header there are two
+    for name in ("record table", "block checksums"):
+        assert costs[places[name][0]] == 0
+    for name in ("vectors", "page lengths", "residual bytes", "records"):
+        assert costs[places[name][0]] == 64
+
+
+def test_lengths_and_block_checksums_damaged_together(wide: Path, tmp_path: Path) -> None:
+    """Blocks that match are sound all the same. Residuals behind damaged lengths are found from
+    the end, those between two damaged blocks are not."""
+    path = shutil.copytree(wide, tmp_path / "a.glie")
+    file, pages = segment(path, 0), glie.Index.open(wide).ids
+    for row in (70, 200):  # of 4 bytes: the second block and the fourth
+        flip(file, section(file, "page lengths") + 4 * row)
+    flip(file, section(file, "block checksums") + 8)  # of the second block of vectors
+    done = glie.Index.repair(path)
+    assert done.before.damage[0].pages == tuple(pages[64:256])
+    assert "page lengths and block checksums do not match" in done.before.damage[0].what
+    check_repaired(path, wide, [*pages[:64], *pages[256:]])
+
+
 def test_a_damaged_table_of_records_costs_nothing(path: Path, sound: Path) -> None:
     file = segment(path, 0)
     flip(file, section(file, "record table") + 8)
@@ -177,7 +235,8 @@ def test_a_segment_that_cannot_be_opened(path: Path, sound: Path, harm: str) -> 
     elif harm == "swapped":
         shutil.copy(segment(path, 0), file)
     else:
-        cut = {"empty": b"", "short": data[:-1], "long": data + b"x", "header": b"X" + data[1:]}
+        cut = {"empty": b"", "short": data[:-1], "long": data + b"x"}
+        cut["header"] = b"X" + data[1:-1] + b"X"  # and its copy at the end
         file.write_bytes(cut[harm])
     with pytest.raises(glie.CorruptIndexError, match=file.name):
         glie.Index.open(path)

@@ -13,7 +13,7 @@ import typer
 import glie
 from glie.cli import fail
 from glie.cli.shared import RARE, IndexPath, Json, MadeWith
-from glie.cli.show_index import above_budget, size
+from glie.cli.show_index import size
 from glie.cli.terminal import errors, print_json, progress_bar, status_line
 from glie.wording import count, listing
 
@@ -253,16 +253,14 @@ def _print_report(report: Report, seconds: float) -> None:
 
 
 def _print_size(facts: glie.IndexInfo) -> None:
-    lean = facts.lean_bytes
     if facts.pages:
         print(
-            f"the index holds {count(facts.pages, 'page')} in {size(lean)}, "
-            f"{lean / facts.pages:,.0f} bytes a page; their "
+            f"the index holds {count(facts.pages, 'page')} in {size(facts.index_bytes)}, "
+            f"{facts.bytes_per_page:,.0f} bytes a page; their "
             f"{facts.vectors:,} vectors would take {size(facts.uncompressed_bytes)}"
         )
-    above = above_budget(facts)
-    if above:
-        print(above)
+    if facts.above_budget:
+        print(facts.above_budget)
 
 
 def _print_problems(report: Report) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,7 +13,6 @@ import glie
 from glie.cli.index import Inside, Ocr
 from glie.cli.shared import IndexPath, Json
 from glie.cli.show_index import (
-    above_budget,
     codec_line,
     print_health,
     print_info,
@@ -160,17 +160,18 @@ def shrink(
     glie shrink reports.glie --bytes-per-page 260 --to small.glie
     """
     index = glie.Index.open(index_path)
+    logging.getLogger("glie.index").addHandler(logging.NullHandler())  # what it says is shown below
     with status_line("shrinking") as say:
         made = index.shrunk(to, bytes_per_page=bytes_per_page, progress=say)
     before, after = index.info(), made.info()
-    each = after.lean_bytes / after.pages
     if as_json:
-        sizes = {"bytes_before": before.bytes, "bytes": after.bytes}
-        print_json({"index": str(to), "pages": after.pages, **sizes, "bytes_per_page": each})
+        sizes: dict[str, Any] = {"bytes_before": before.bytes, "bytes": after.bytes}
+        sizes |= {"bytes_per_page": after.bytes_per_page, "above_budget": after.above_budget}
+        print_json({"index": str(to), "pages": after.pages, **sizes})
     else:
         print(f"{size(before.bytes)} before, {size(after.bytes)} now: {codec_line(made, after)}")
-        above = above_budget(after)
-        print(f"{each:,.0f} bytes a page" + (f", {above}" if above else ""))
+        above = f", {after.above_budget}" if after.above_budget else ""
+        print(f"{after.bytes_per_page:,.0f} bytes a page{above}")
 
 
 def info(
@@ -185,17 +186,15 @@ def info(
     index = open_index(index_path)
     facts = index.info()
     known = known_documents(index)
-    lean = facts.lean_bytes
-    per_page = lean / facts.pages if facts.pages else None
-    ratio = facts.uncompressed_bytes / lean if facts.pages else None
     if as_json:
         listed = {name: len(document.ids) for name, document in known.items()}
         print_json(
             {
                 **facts.to_dict(),
                 "path": str(index_path),
-                "bytes_per_page": per_page,
-                "compression": ratio,
+                "bytes_per_page": facts.bytes_per_page,
+                "compression": facts.compression,
+                "above_budget": facts.above_budget,
                 "documents": listed if documents else len(known),
             }
         )

@@ -10,7 +10,6 @@ import rich.text
 
 import glie
 from glie.cli.terminal import output
-from glie.codec.budget import CODES_SHARE
 from glie.codec.readout import shared
 from glie.wording import count, listing, printable
 
@@ -30,24 +29,23 @@ def size(number: int) -> str:
 
 def print_info(index: glie.Index, facts: glie.IndexInfo, documents: int) -> None:
     """What an index holds and how large it is."""
-    lean = facts.lean_bytes
     rows = [
         ("pages", f"{facts.pages:,} in {count(documents, 'document')}"),
         ("deleted", f"{facts.deleted:,}" + (" (compact frees them)" if facts.deleted else "")),
         ("encoder", facts.encoder or "not recorded"),
         ("codec", codec_line(index, facts)),
         *([("codebook", codebook_line(index, facts))] if facts.codebook else []),
-        ("on disk", size(lean) + f" in {count(facts.segments, 'segment')}"),
+        ("on disk", size(facts.index_bytes) + f" in {count(facts.segments, 'segment')}"),
     ]
     if facts.pages:
-        each = f"{lean / facts.pages:,.0f} bytes, codes {facts.code_bytes_per_page:,}"
+        codec = f", codec {facts.codec_bytes / facts.pages:,.0f}" if facts.codec_bytes else ""
+        each = f"{facts.bytes_per_page:,.0f} bytes, codes {facts.code_bytes_per_page:,}{codec}"
         rows.append(("a page", each))
-        above = above_budget(facts)
-        if above:
-            rows.append(("", above))
+        if facts.above_budget:
+            rows.append(("", facts.above_budget))
         whole = f"{facts.vectors:,}, {size(facts.uncompressed_bytes)} at 2 bytes a number"
         rows.append(("vectors", whole))
-        rows.append(("compression", f"{facts.uncompressed_bytes / lean:,.1f} times"))
+        rows.append(("compression", f"{facts.compression:,.1f} times"))
     if facts.candidate_bytes:
         each = f"{facts.candidate_bytes / facts.pages if facts.pages else 0:,.0f}"
         rows.append(("candidates", f"{each} of these bytes a page, on top of any budget"))
@@ -78,7 +76,7 @@ def codec_line(index: glie.Index, facts: glie.IndexInfo) -> str:
         label = "" if index.codec.scores else index.codec.readout.label
         return f"{line}, {label or 'normalised k-means'}"
     stages = "fitted, two stages" if index.codec.decoder else "fitted, one stage"
-    return f"{line}, {stages} ({size(facts.codec_bytes)}, not counted below)"
+    return f"{line}, {stages} ({size(facts.codec_bytes)})"
 
 
 def codebook_line(index: glie.Index, facts: glie.IndexInfo) -> str:
@@ -90,8 +88,8 @@ def codebook_line(index: glie.Index, facts: glie.IndexInfo) -> str:
         return f"{line}; comes with glie"
     if facts.codebook_in == "shared":
         return f"{line}; shared: {size(facts.codebook_bytes)} in {shared.folder()}, not counted"
-    each = f", {facts.codebook_bytes / facts.pages:,.0f} bytes a page" if facts.pages else ""
-    return f"{line}; inside: {size(facts.codebook_bytes)}{each}, beside those below"
+    each = f", {facts.codebook_bytes / facts.pages:,.0f} of the bytes a page" if facts.pages else ""
+    return f"{line}; inside: {size(facts.codebook_bytes)}{each}"
 
 
 def words_line(facts: glie.IndexInfo) -> str:
@@ -102,21 +100,6 @@ def words_line(facts: glie.IndexInfo) -> str:
     each = f"{facts.text_bytes / facts.pages:,.0f} of these bytes a page"
     language = f", in {facts.language.capitalize()}" if facts.language else ""
     return f"{each}; {pages} with text{language}"
-
-
-def above_budget(facts: glie.IndexInfo) -> str | None:
-    """Why a page takes more than the budget, if it does. The candidate index is not counted."""
-    lean = facts.lean_bytes - facts.candidate_bytes
-    if not facts.pages or not facts.budget or lean <= facts.budget * facts.pages:
-        return None
-    above = f"above the {facts.budget:,} asked for"
-    if facts.deleted:
-        return f"{above}: deleted pages take space until `glie compact`"
-    words = facts.text_bytes / facts.pages
-    if words > facts.budget * (1 - CODES_SHARE):
-        return f"{above}: {words:,.0f} are words (`glie index --text none` leaves them out)"
-    beside = lean / facts.pages - (facts.code_bytes_per_page or 0) - words
-    return f"{above}: {beside:,.0f} are page names and fixed files, which more pages would share"
 
 
 def print_health(path: Path, health: Health, *, repairs: bool) -> None:

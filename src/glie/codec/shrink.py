@@ -20,12 +20,15 @@ from glie.kernels.quantize import DTYPES
 from glie.pages import Pages
 
 
-def smaller(source: Codec, bytes_per_page: int, dim: int, *, text_bytes: int = 0) -> Codec:
+def smaller(
+    source: Codec, bytes_per_page: int, dim: int, *, text_bytes: int = 0, beside: int = 0
+) -> Codec:
     """The codec that stores the same pages in fewer bytes, with the same read-out. Their words take
-    `text_bytes` of these, but leave room for codes."""
+    `text_bytes` of these, but leave room for codes. `beside`: what their names and the codec's
+    files take beyond what a budget leaves for that."""
     text_bytes = bytes_for_text(bytes_per_page, text_bytes)
     candidates = source.config.candidate_bytes
-    taken = text_bytes + candidates
+    taken = text_bytes + candidates + beside
     config = source.readout.smaller(source.config, bytes_per_page - taken, dim)
     if taken:
         config = dataclasses.replace(

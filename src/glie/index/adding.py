@@ -154,9 +154,10 @@ def add_batches(
         texts = checked_texts(new.ids, batch.texts)
         for at in range(0, len(new), PAGES_PER_STEP):
             end = min(at + PAGES_PER_STEP, len(new))
-            codes = codec.compress(new.slice(at, end))
+            some = new.slice(at, end)
+            codes = codec.compress(some)
             words = Postings.of([analyzer.counted(text or "") for text in texts[at:end]])
-            stored = StoredCodes.of(codes)
+            stored = StoredCodes.of(codes, some.lengths)
             writer.add(stored, lines[at:end], images[at:end], Selected.all(words))
     writer.flush()
     return arrived, dim

@@ -27,11 +27,18 @@ SEGMENT_MAGIC = b"GLIESEG\0"
 TYPES = {BFLOAT16: 1, "int8": 2, "int4": 3, "int2": 4, "int1": 5}
 SEGMENT_HEADER = struct.Struct("<8sIIQIIIBBBBQ9QQ")
 CODES = ("vectors", "norms", "counts")
-RESIDUAL = ("residual lengths", "residual bytes")
+RESIDUAL = ("page lengths", "residual bytes")
 RECORDS = ("records", "record table")
+BLOCKS = "block checksums"
 # The sections of a segment, in order, by version. Version 1 holds bfloat16 codes without residuals.
-SECTIONS = {1: (*CODES, *RECORDS), 2: (*CODES, *RESIDUAL, *RECORDS)}
-RECORDS_PER_BLOCK = {1: 64, 2: 256}  # blocks of 256 are a fifth smaller, but slower to read from
+SECTIONS = {
+    1: (*CODES, *RECORDS),
+    2: (*CODES, *RESIDUAL, *RECORDS),
+    3: (*CODES, *RESIDUAL, *RECORDS, BLOCKS),
+}
+SEGMENT_VERSION = 3  # that is written
+BLOCK = 64  # pages; of records, and with a checksum of their codes
+MOST_RECORDS = 256  # a block, in version 2
 TOMBSTONE_MAGIC = b"GLIEDEL\0"
 TOMBSTONE_HEADER = struct.Struct("<8sIIQQ")
 IMAGES_MAGIC = b"GLIEIMG\0"

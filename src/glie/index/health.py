@@ -33,7 +33,7 @@ from glie.index.folder import (
 )
 from glie.index.format import OtherVersionError, damaged, map_file
 from glie.index.lexical_file import LexicalFile
-from glie.index.segment import Segment
+from glie.index.salvage import Salvage
 from glie.index.side_files import Images
 from glie.index.snapshot import (
     OPEN_ATTEMPTS,
@@ -90,7 +90,7 @@ class Part:
     """The undamaged part of one segment and of the files beside it."""
 
     entry: SegmentEntry
-    segment: Segment | None
+    segment: Salvage | None
     keep: Mask  # the pages that are undamaged and not deleted
     images: Images | None
     postings: LexicalFile | None
@@ -195,7 +195,8 @@ def _part(folder: Folder, manifest: Manifest, entry: SegmentEntry, seen: set[str
     name = f"{SEGMENTS}/{folder.file(entry.number, 'seg').name}"
     try:
         _read_through(folder.file(entry.number, "seg"))
-        segment = open_segment(folder, manifest, entry)
+        segment = Salvage(folder.file(entry.number, "seg"))
+        open_segment(folder, manifest, entry, segment)  # raises if it is another file
     except OtherVersionError:
         raise
     except (CorruptIndexError, FileNotFoundError) as error:
@@ -219,15 +220,15 @@ def _part(folder: Folder, manifest: Manifest, entry: SegmentEntry, seen: set[str
         deleted = np.array(
             [page_id in seen for page_id in ids]
         )  # at least those that were replaced later
-    fault, of_codes = _segment_fault(
-        open_segment(folder, manifest, entry)
-    )  # opened again: the first keeps what it has read
-    if fault is not None:
-        gone = ~deleted if of_codes else ~deleted & ~whole
+    faults = segment.faults
+    if not whole.all() and not faults:
+        faults = ["its records cannot be read"]
+    if faults:
+        gone = ~deleted & ~(whole & segment.sound)
         affected = tuple(ids[row] or "" for row in np.flatnonzero(gone & whole).tolist())
         unnamed = int(np.count_nonzero(gone & ~whole))
-        damage.append(Damage(name, fault, "pages", affected, unnamed))
-        whole &= not of_codes
+        damage.append(Damage(name, "; ".join(faults), "pages", affected, unnamed))
+        whole &= segment.sound
     keep = whole & ~deleted
     twice = []
     for row in np.flatnonzero(keep)[::-1].tolist():
@@ -243,19 +244,6 @@ def _part(folder: Folder, manifest: Manifest, entry: SegmentEntry, seen: set[str
     postings = _checked_postings(folder, entry, ids, keep, damage)
     _check_columns(folder, entry, damage)
     return Part(entry, segment, keep, images, postings, damage)
-
-
-def _segment_fault(segment: Segment) -> tuple[str | None, bool]:
-    """What is wrong with a segment, or None, and whether its codes are damaged."""
-    of_codes = True
-    try:
-        _ = segment.codes
-        of_codes = False
-        for _record in segment.records():
-            pass
-    except CorruptIndexError as error:
-        return error.fault, of_codes
-    return None, False
 
 
 def _checked_images(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -48,6 +49,8 @@ from glie.search.options import (
 from glie.search.results import Hits
 
 __all__ = ["Batch", "Index", "IndexInfo"]
+
+log = logging.getLogger(__name__)
 
 
 class _Hold(threading.local):
@@ -368,7 +371,10 @@ class Index:
     ) -> Index:
         """Make a smaller index of the same pages from what is stored: it needs neither the encoder
         nor the page vectors. Ids, metadata, images and words stay the same, and this index is only
-        read. It appears at `to` when it is complete."""
+        read. It appears at `to` when it is complete.
+
+        Names, words and a codebook inside count in the bytes. If that leaves too little for the
+        codes, a page takes more: `info().above_budget` and a log line say why."""
         state = self._state
         codec = smaller_codec(self.codec, self.info(), state, bytes_per_page, self.path)
         if os.path.lexists(to):
@@ -385,7 +391,11 @@ class Index:
                 write_shrunk(state, writer, self.codec, codec, progress)
                 made._commit(empty, writer, [], set(), state.manifest.dim)
             del made, empty, writer  # Windows renames no folder whose files are mapped
-        return Index.open(to)
+        shrunk = Index.open(to)
+        facts = shrunk.info()
+        if facts.above_budget:
+            log.warning("%s: %.0f bytes a page, %s", to, facts.bytes_per_page, facts.above_budget)
+        return shrunk
 
     def search(
         self,

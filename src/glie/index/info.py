@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from glie.codec.budget import CODES_SHARE
 from glie.codec.codec import Codec
 from glie.codec.readout.codebook import Codebook
 from glie.index.folder import Folder
@@ -32,7 +33,7 @@ class IndexInfo:
     bytes: int  # of all files in the folder
     image_bytes: int  # of `bytes`, kept page images
     codec_bytes: int  # of `bytes`, the fitted codec; the same for any number of pages
-    vectors: int  # of the pages before compression; rounded where counts are rounded
+    vectors: int  # of the pages before compression; rounded in indexes of before segments 3
     uncompressed_bytes: int  # of these vectors at 2 bytes a number
     candidate_bytes: int  # of `bytes`, candidate files; 0: every search scans all pages
     document_bytes: int  # of `bytes`, uploaded documents
@@ -51,20 +52,54 @@ class IndexInfo:
     def to_dict(self) -> dict[str, Any]:
         """For JSON, with the old names of renamed fields beside the new."""
         older = {"words": self.codewords, "finder_bytes": self.candidate_bytes}
-        return {**dataclasses.asdict(self), **older}
+        return {**dataclasses.asdict(self), **older, "index_bytes": self.index_bytes}
+
+    @property
+    def index_bytes(self) -> int:
+        """Of `bytes`, those that a search needs: all but kept images and uploaded documents."""
+        return self.bytes - self.image_bytes - self.document_bytes
 
     @property
     def lean_bytes(self) -> int:
-        """Bytes that a search needs and that grow with the pages: all but codec, images and
-        documents."""
-        return self.bytes - self.image_bytes - self.codec_bytes - self.document_bytes
+        """Of `index_bytes`, those that grow with the pages: all but the codec's files."""
+        return self.index_bytes - self.codec_bytes
+
+    @property
+    def bytes_per_page(self) -> float | None:
+        """What a page takes: `index_bytes`, measured on the files, a page. A codebook that is in
+        the folder counts; one that comes with glie or is shared is not there."""
+        return self.index_bytes / self.pages if self.pages else None
+
+    @property
+    def compression(self) -> float | None:
+        """How many times more the uncompressed vectors take."""
+        return self.uncompressed_bytes / self.index_bytes if self.pages else None
+
+    @property
+    def above_budget(self) -> str | None:
+        """Why a page takes more than the budget, if it does. A candidate index is not counted."""
+        taken = self.index_bytes - self.candidate_bytes
+        if not self.pages or not self.budget or taken <= self.budget * self.pages:
+            return None
+        above = f"above the {self.budget:,} asked for"
+        if self.deleted:
+            return f"{above}: deleted pages take space until `glie compact`"
+        words, codec = self.text_bytes / self.pages, self.codec_bytes / self.pages
+        if words > self.budget * (1 - CODES_SHARE):
+            return f"{above}: {words:,.0f} are words (`glie index --text none` leaves them out)"
+        beside = taken / self.pages - (self.code_bytes_per_page or 0) - words - codec
+        shared = f"{codec:,.0f} are the codebook and " if codec else ""
+        return (
+            f"{above}: {shared}{beside:,.0f} are page names and fixed files, which more pages "
+            "would share"
+        )
 
 
 def index_info(folder: Folder, state: Snapshot, codec: Codec) -> IndexInfo:
     """Count and measure one state of an index."""
     manifest = state.manifest
     vectors = sum(
-        int(segment.counts[state.live(number)].sum(dtype=np.int64))
+        int(segment.sizes[state.live(number)].sum(dtype=np.int64))
         for number, segment in enumerate(state.segments)
     )
     stored = sum(segment.pages for segment in state.segments)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import struct
 import zlib
@@ -13,19 +14,24 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from glie.codec.anchors import MAX_VECTORS
 from glie.codec.codes import Blobs, Codes
 from glie.codec.sizes import count_bytes, counts_of, norm_bytes, norms_of
 from glie.errors import CorruptIndexError, InputError
 from glie.filters.columns import Column, columns_of
+from glie.index.blocks import block_checksums
 from glie.index.format import (
+    BLOCK,
+    BLOCKS,
     CODES,
     MAX_RECORD_BYTES,
     MAX_RESIDUAL_BYTES,
-    RECORDS_PER_BLOCK,
+    MOST_RECORDS,
     RESIDUAL,
     SECTIONS,
     SEGMENT_HEADER,
     SEGMENT_MAGIC,
+    SEGMENT_VERSION,
     TYPES,
     OtherVersionError,
     damaged,
@@ -47,10 +53,12 @@ class StoredCodes(NamedTuple):
     norms: npt.NDArray[np.float16]  # (P, k)
     counts: npt.NDArray[np.uint16]  # (P, k)
     residual: Blobs | None = None
+    sizes: npt.NDArray[np.uint16] | None = None  # (P,) vectors a page; None: as the counts say
 
     @classmethod
-    def of(cls, codes: Codes) -> StoredCodes:
-        """Pack codes; a page with too long a residual is refused."""
+    def of(cls, codes: Codes, sizes: npt.NDArray[Any] | None = None) -> StoredCodes:
+        """Pack codes, of pages with so many vectors: counts may be rounded. A page with too long a
+        residual is refused."""
         if codes.residual is not None and codes.residual.lengths.max(initial=0) > (
             MAX_RESIDUAL_BYTES
         ):
@@ -59,7 +67,8 @@ class StoredCodes(NamedTuple):
                 f"residual of page {codes.ids[longest]!r}: {codes.residual.lengths[longest]} "
                 f"bytes, at most {MAX_RESIDUAL_BYTES} are stored; split the page"
             )
-        return cls(codes.stored, codes.norms, codes.counts, codes.residual)
+        exact = None if sizes is None else sizes.astype(np.uint16)
+        return cls(codes.stored, codes.norms, codes.counts, codes.residual, exact)
 
     @classmethod
     def joined(cls, parts: Sequence[StoredCodes]) -> StoredCodes:
@@ -74,6 +83,7 @@ class StoredCodes(NamedTuple):
             np.concatenate([part.norms for part in parts]),
             np.concatenate([part.counts for part in parts]),
             residual,
+            np.concatenate([part.page_sizes for part in parts]),
         )
 
     def take(self, rows: npt.NDArray[Any]) -> StoredCodes:
@@ -83,6 +93,7 @@ class StoredCodes(NamedTuple):
             self.norms[rows],
             self.counts[rows],
             None if self.residual is None else self.residual.take(rows),
+            None if self.sizes is None else self.sizes[rows],
         )
 
     def read(self, ids: Sequence[str]) -> Codes:
@@ -91,13 +102,18 @@ class StoredCodes(NamedTuple):
 
     @property
     def plain(self) -> bool:
-        """Whether they fit into a segment of version 1."""
+        """Whether they have the simplest form: bfloat16, without residuals."""
         return self.vectors.dtype == BFLOAT16 and self.residual is None
 
     @property
+    def page_sizes(self) -> npt.NDArray[np.uint16]:
+        """How many vectors each page had; never more than a page may have."""
+        return _added_up(self.counts) if self.sizes is None else self.sizes
+
+    @property
     def sections(self) -> dict[str, npt.NDArray[Any]]:
-        """The sections of a segment file with these codes. In version 2, norms and counts take the
-        fewest bytes that hold them exactly. No norms are stored if each used slot has norm 1."""
+        """The codes as sections of a segment file. Norms and counts take the fewest bytes that hold
+        them exactly. No norms are stored if each used slot has norm 1."""
         norms, counts = self.norms.astype("<f2", copy=False), self.counts.astype("<u2", copy=False)
         sections = {"vectors": self.vectors.rows, "norms": norms, "counts": counts}
         if self.plain:
@@ -110,7 +126,7 @@ class StoredCodes(NamedTuple):
         if np.array_equal(counts, counts_of(in_bytes[1])):
             sections["counts"] = in_bytes[1]
         if self.residual is not None:
-            sections["residual lengths"] = self.residual.lengths.astype("<u2")
+            sections["page lengths"] = self.residual.lengths.astype("<u2")[:, None]
             sections["residual bytes"] = self.residual.data
         return sections
 
@@ -120,38 +136,48 @@ class StoredCodes(NamedTuple):
         return sum(section.nbytes for section in self.sections.values())
 
 
+def _added_up(counts: npt.NDArray[np.uint16]) -> npt.NDArray[np.uint16]:
+    """The vectors of each page, as its counts say: never more than a page may have."""
+    sums = counts.sum(axis=1, dtype=np.int64)
+    return np.asarray(sums.clip(max=MAX_VECTORS), np.uint16)
+
+
 def record_line(page_id: str, metadata: dict[str, Any]) -> bytes:
     """Id and metadata of a page as a line of JSON; raises ValueError or TypeError if that fails."""
     return json.dumps([page_id, metadata], ensure_ascii=False, allow_nan=False).encode()
 
 
 def segment_bytes(codes: StoredCodes, records: Sequence[bytes]) -> bytes:
-    """A segment file: header and sections."""
+    """A segment file: header, sections, and the header again."""
     pages, k, _ = codes.vectors.rows.shape
-    version = 1 if codes.plain else 2
-    per_block = RECORDS_PER_BLOCK[version]
     blocks = [
-        zlib.compress(b"".join(line + b"\n" for line in records[i : i + per_block]), 9)
-        for i in range(0, pages, per_block)
+        zlib.compress(b"".join(line + b"\n" for line in records[i : i + BLOCK]), 9)
+        for i in range(0, pages, BLOCK)
     ]
-    table = np.cumsum([0] + [len(block) for block in blocks], dtype="<u8")
-    stored = codes.sections
+    stored, exact = codes.sections, codes.page_sizes
+    lengths = [stored["page lengths"]] if "page lengths" in stored else []
+    widths = [stored["norms"].nbytes // (pages * k), stored["counts"].itemsize, 2 * len(lengths)]
+    rounded = not np.array_equal(exact, codes.counts.sum(axis=1, dtype=np.int64))
+    widths.append(2 if rounded else 0)
+    if rounded:
+        lengths.append(exact.astype("<u2")[:, None])
+    if lengths:
+        stored["page lengths"] = np.concatenate(lengths, axis=1)
     sections = {name: section.tobytes() for name, section in stored.items()}
+    table = np.cumsum([0] + [len(block) for block in blocks], dtype="<u8")
     sections |= {"records": b"".join(blocks), "record table": table.tobytes()}
-    ordered = [sections.get(name, b"") for name in SECTIONS[version]]
-    widths, tail = [0, 0, 0], [checksum(section) for section in ordered]
-    if version == 2:
-        widths = [len(sections["norms"]) // (pages * k), stored["counts"].itemsize]
-        widths.append(0 if codes.residual is None else stored["residual lengths"].itemsize)
-        tail.append(len(sections.get("residual bytes", b"")))
+    starts = None if codes.residual is None else codes.residual.offsets
+    sections[BLOCKS] = block_checksums(sections, pages, starts).tobytes()
+    ordered = [sections.get(name, b"") for name in SECTIONS[SEGMENT_VERSION]]
     header = SEGMENT_HEADER.pack(
-        SEGMENT_MAGIC, version, TYPES[codes.vectors.dtype], pages, k, codes.vectors.dim, per_block,
-        *widths, 0, len(sections["records"]), *tail, *[0] * (9 - len(tail)), 0,
+        SEGMENT_MAGIC, SEGMENT_VERSION, TYPES[codes.vectors.dtype], pages, k, codes.vectors.dim,
+        BLOCK, *widths, len(sections["records"]), *map(checksum, ordered),
+        len(sections.get("residual bytes", b"")), 0,
     )  # fmt: skip
     header = header[:-8] + struct.pack("<Q", checksum(header[:-8]))
-    return header + b"".join(
-        section + bytes(padded(len(section)) - len(section)) for section in ordered
-    )
+    padding = (bytes(padded(len(section)) - len(section)) for section in ordered)
+    body = itertools.chain.from_iterable(zip(ordered, padding, strict=True))
+    return b"".join([header, *body, header])
 
 
 def segment_checksum(data: bytes) -> int:
@@ -160,59 +186,67 @@ def segment_checksum(data: bytes) -> int:
 
 
 class Segment:
-    """A memory-mapped segment file. Opening it reads only the header."""
+    """A memory-mapped segment file. Opening it reads only the header; for a repair (`at_end`), the
+    copy of the header behind the sections."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, at_end: bool = False) -> None:
         self.path = path
         data = map_file(path)
-        header = read_header(path, data, SEGMENT_HEADER, SEGMENT_MAGIC)
-        _, version, kind, pages, k, dim, per_block, *widths, zero, records_bytes = header[:12]
+        first = data[-SEGMENT_HEADER.size :] if at_end else data[: SEGMENT_HEADER.size]
+        header = read_header(path, first, SEGMENT_HEADER, SEGMENT_MAGIC)
+        _, version, kind, pages, k, dim, per_block, *widths, records_bytes = header[:12]
         *tail, self.checksum = header[12:]
-        if self.checksum != checksum(data[: SEGMENT_HEADER.size - 8]):
+        if self.checksum != checksum(first[:-8]):
             raise damaged(path, "its header does not match its checksum")
-        names = SECTIONS.get(version, ())
+        self.version, names = version, SECTIONS.get(version, ())
         self._checksums = dict(zip(names, tail, strict=False))
         residual_bytes, *zeros = tail[len(names) :]
         if version == 1:
             known = kind == TYPES[BFLOAT16] and not any((*widths, residual_bytes))
-            widths = [2, 2, 0]
+            widths = [2, 2, 0, 0]
         else:
-            known = version == 2 and kind in TYPES.values()
-        if not known or zero or any(zeros):
+            zeros += widths[3:] if version == 2 else []
+            known = version in SECTIONS and kind in TYPES.values()
+        if not known or any(zeros):
             raise OtherVersionError(
                 f"{path}: version {version}, type {kind} is unknown; upgrade glie"
             )
-        norm, count, length = widths
+        norm, count, length, size = widths
         lengths = (0, 2) if not residual_bytes else (2,)
-        if norm > 2 or count not in (1, 2) or length not in lengths:
+        if norm > 2 or count not in (1, 2) or length not in lengths or size not in (0, 2):
             raise damaged(
                 path,
-                f"norms, counts and residual lengths have {norm}, {count} and {length} bytes, "
-                "expected 0 to 2, 1 or 2, and 0 or 2",
+                f"norms, counts, residual lengths and page sizes have {norm}, {count}, {length} "
+                f"and {size} bytes, expected 0 to 2, 1 or 2, 0 or 2, and 0 or 2",
             )
         if not pages or not k or not dim or not per_block:
             raise damaged(path, "its header has a size of zero")
-        if per_block > max(RECORDS_PER_BLOCK.values()):  # a block is inflated as a whole
-            most = max(RECORDS_PER_BLOCK.values())
-            raise damaged(path, f"it has {per_block} records per block, expected at most {most}")
+        if per_block > MOST_RECORDS:  # a block is inflated as a whole
+            raise damaged(
+                path, f"it has {per_block} records per block, expected at most {MOST_RECORDS}"
+            )
         self.dtype = next(name for name, number in TYPES.items() if number == kind)
         self.pages, self.k, self.dim = int(pages), int(k), int(dim)
         self.per_block = int(per_block)
+        self._has_residual, self._has_sizes = bool(length), bool(size)
         sizes = {
             "vectors": pages * k * row_bytes(dim, self.dtype),
             "norms": pages * k * norm,
             "counts": pages * k * count,
-            "residual lengths": pages * length,
+            "page lengths": pages * (length + size),
             "residual bytes": residual_bytes,
             "records": records_bytes,
             "record table": -(-pages // per_block) * 8 + 8,
         }
-        self.code_bytes = sum(sizes[name] for name in (*CODES, *RESIDUAL))
+        in_blocks = sum(sizes[name] > 0 for name in (*CODES, *RESIDUAL))
+        sizes[BLOCKS] = -(-pages // BLOCK) * 8 * in_blocks
+        self.code_bytes = sum(sizes[name] for name in (*CODES, *RESIDUAL)) - pages * size
         self._places: dict[str, tuple[int, int]] = {}
         position = SEGMENT_HEADER.size
         for name in names:
             self._places[name] = position, position + sizes[name]
             position += padded(sizes[name])
+        position += SEGMENT_HEADER.size if BLOCKS in names else 0
         if position != len(data):
             raise damaged(path, f"it has {len(data)} bytes, its header says {position}")
         self.bytes = position
@@ -223,7 +257,8 @@ class Segment:
     @functools.cached_property
     def codes(self) -> StoredCodes:
         """The codes; their checksums are compared the first time."""
-        return StoredCodes(self.vectors, self._norms, self.counts, self._residual)
+        sizes = self.sizes if self._has_sizes else None
+        return StoredCodes(self.vectors, self._norms, self.counts, self._residual, sizes)
 
     @functools.cached_property
     def vectors(self) -> Packed:
@@ -255,11 +290,25 @@ class Segment:
         return (section if narrow else section.view(wide)).reshape(self.pages, self.k)
 
     @property
+    def sizes(self) -> npt.NDArray[np.uint16]:
+        """How many vectors each page had before they were compressed. Before version 3, counts say
+        it, which may be rounded."""
+        return self._lengths[:, -1] if self._has_sizes else _added_up(self.counts)
+
+    @property
+    def _lengths(self) -> npt.NDArray[np.uint16]:
+        """Of each page, the bytes of its residual and its size, where they are stored."""
+        return self._section("page lengths").view("<u2").reshape(self.pages, -1)
+
+    @property
+    def _residual_lengths(self) -> npt.NDArray[np.int64]:
+        return self._lengths[:, 0].astype(np.int64)
+
+    @property
     def _residual(self) -> Blobs | None:
-        if not self._size("residual lengths"):
+        if not self._has_residual:
             return None
-        lengths = self._section("residual lengths").view("<u2")
-        residual = Blobs.by_lengths(self._section("residual bytes"), lengths)
+        residual = Blobs.by_lengths(self._section("residual bytes"), self._residual_lengths)
         if residual.offsets[-1] != len(residual.data):
             raise damaged(self.path, "its residual bytes are not as many as their lengths say")
         return residual
@@ -337,8 +386,7 @@ class Segment:
         """The stored line of each page, None if it is damaged. Each block of records has its own
         checksum (zlib's), so damage to one does not affect the others. Without the table, the next
         block starts where the last one ended."""
-        start, end = self._places["records"]
-        records = self._data[start:end].data
+        records = self._raw("records").data
         try:
             table: list[int] | None = self._table.tolist()
         except CorruptIndexError:
@@ -374,12 +422,17 @@ class Segment:
         return page_id, metadata
 
     def _size(self, name: str) -> int:
+        return len(self._raw(name))
+
+    def _raw(self, name: str) -> npt.NDArray[np.uint8]:
+        """The bytes of a section, unchecked."""
         start, end = self._places.get(name, (0, 0))
-        return end - start
+        return self._data[start:end]
+
+    def _matches(self, name: str) -> bool:
+        return bool(checksum(self._raw(name)) == self._checksums[name])
 
     def _section(self, name: str) -> npt.NDArray[np.uint8]:
-        start, end = self._places[name]
-        section = self._data[start:end]
-        if checksum(section) != self._checksums[name]:
+        if not self._matches(name):
             raise damaged(self.path, f"its {name} do not match their checksum")
-        return section
+        return self._raw(name)

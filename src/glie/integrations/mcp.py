@@ -183,7 +183,7 @@ def make_server(
             "pages": facts.pages,
             "documents": len(known),
             "encoder": facts.encoder,
-            "bytes_per_page": round(facts.lean_bytes / facts.pages) if facts.pages else None,
+            "bytes_per_page": round(facts.bytes_per_page) if facts.bytes_per_page else None,
             "pages_of": dict(list(wanted.items())[:MOST_DOCUMENTS]),
         }
         if len(wanted) > MOST_DOCUMENTS:

@@ -202,8 +202,8 @@ class Info(Model):
     dtype: str
     codewords: int
     words: int = Field(description="The older name of `codewords`.")
-    bytes: int
-    bytes_per_page: float | None
+    bytes: int = Field(description="Of the files, without kept pictures and uploads.")
+    bytes_per_page: float | None = Field(description="`bytes` a page.")
     uncompressed_bytes: int
     compression: float | None
     budget: int | None

@@ -26,7 +26,7 @@ def add_index(
         """Counts and sizes of the index."""
         index = library.index
         measured = index.info()
-        facts, lean, pages = measured.to_dict(), measured.lean_bytes, measured.pages
+        facts = measured.to_dict()
         known = {name: value for name, value in facts.items() if name in schemas.Info.model_fields}
         return schemas.Info(
             **known
@@ -36,9 +36,9 @@ def add_index(
                 "documents": len(library.documents()),
                 "encoder": Path(facts["encoder"]).name if facts["encoder"] else None,
                 "encoder_state": library.encoder_state,
-                "bytes": lean,
-                "bytes_per_page": lean / pages if pages else None,
-                "compression": facts["uncompressed_bytes"] / lean if pages else None,
+                "bytes": measured.index_bytes,
+                "bytes_per_page": measured.bytes_per_page,
+                "compression": measured.compression,
                 "read_only": read_only,
                 "limits": dataclasses.asdict(limits),
             }
