@@ -5,6 +5,7 @@ The command line, the web server, the MCP server and the framework retrievers lo
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -26,10 +27,12 @@ from glie.filters import Filter, from_json
 from glie.identity import EncodedPages, check_encoder
 from glie.index.index import Index
 from glie.index.words import analyzer_of, language_of
+from glie.lexical.language import foreign_language
 from glie.lexical.query import Phrase, Query
 from glie.lexical.snippet import Asked
 from glie.search.options import LATE, LEXICAL, SearchKeywords, check_mode
 from glie.search.results import Cost, Hits
+from glie.strength import Question, strengths
 
 # A function that turns a list of texts into one (m, D) array a text.
 Encode = Callable[[Sequence[str]], Sequence[Any]]
@@ -224,8 +227,33 @@ def answer(
         encoded, seconds = _timed(lambda: encode(question if query is None else query.text))
         vectors = [encoded]
     if index is None or query is None:
-        return _after(seconds, pages.search(vectors, top, **options)[0])
-    return _after(seconds, _by_words(index, query, vectors, top, read, options))
+        hits = pages.search(vectors, top, **options)[0]
+    else:
+        hits = _by_words(index, query, vectors, top, read, options)
+    if isinstance(pages, Index):
+        if query is None and index is not None and index.has_text:
+            with contextlib.suppress(InputError):  # quotes around nothing
+                query = index.parse(question)  # its words tell, though they were not searched
+        hits = _with_strength(pages, question, query, vectors, encode, hits)
+    return _after(seconds, hits)
+
+
+def _with_strength(
+    index: Index,
+    question: str,
+    query: Query | None,
+    vectors: list[Any] | None,
+    encode: Callable[[str], Any],
+    hits: Hits,
+) -> Hits:
+    """Hits that say how well they match, and whether the encoder reads the question's language."""
+    asked = Question(query, None if vectors is None else vectors[0])
+    english = vectors is not None and language_of(index.encoder) is not None
+    return dataclasses.replace(
+        hits,
+        strength=strengths(index, asked, hits.ids, encode),
+        language=foreign_language(question) if english else None,
+    )
 
 
 def _by_words(

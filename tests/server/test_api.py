@@ -554,7 +554,7 @@ def test_the_encoder_is_loaded_at_the_recorded_revision(
         loaded.append((name, revision))
         return encoder
 
-    monkeypatch.setattr("glie.retriever.load_encoder", load)
+    monkeypatch.setattr("glie.encoders.recorded.load_encoder", load)
     glie.Index.create(tmp_path / "x.glie", encoder=encoder)
     library = Library(tmp_path / "x.glie")
     assert library.encoder_state == "loading"

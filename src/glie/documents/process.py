@@ -20,7 +20,7 @@ class KilledError(DocumentError):
 class FaultError(DocumentError):
     """What the process said went wrong; `refused` if that is all there is to say."""
 
-    def __init__(self, fault: str, refused: bool) -> None:
+    def __init__(self, fault: str, refused: bool = False) -> None:
         super().__init__(fault)
         self.refused = refused
 

@@ -145,6 +145,11 @@ class Index:
         words = self._state.words
         return None if words is None else words.common(self.analyzer.counted(question))
 
+    def pages_having(self, terms: Iterable[str]) -> dict[str, int]:
+        """How many pages have each of some terms, as `parse` gives them."""
+        words, terms = self._state.words, list(terms)
+        return dict.fromkeys(terms, 0) if words is None else words.statistics(terms).having
+
     def having(self, phrase: Phrase) -> Callable[[str], bool]:
         """Whether a page has all words of a phrase, in any order: a function of its id."""
         state = self._state

@@ -20,6 +20,7 @@ import numpy as np
 from glie.documents import (
     OCR_PIXELS,
     DocumentPage,
+    Word,
     has_picture,
     open_picture,
     page_text,
@@ -105,6 +106,7 @@ class Library:
         self._encoder_error: str | None = None
         self._documents: tuple[Index | None, dict[str, StoredDocument]] = None, {}
         self._texts: Recent[str] = Recent(2000)
+        self._scans: Recent[tuple[str, list[Word]]] = Recent(512)
         self._pictures: Recent[bytes] = Recent(256)
         self._encoded: Recent[EncodedPage] = Recent(64)
         self._questions: Recent[Floats] = Recent(256)
@@ -202,7 +204,7 @@ class Library:
         metadata = self.located(index.metadata(page_id))
         number = metadata.get("page")
         if not unchanged(metadata) or not isinstance(number, int) or number < 1:
-            raise NotShownError(_why_not_shown(metadata))
+            raise NotShownError(why_not_shown(metadata))
         return DocumentPage(
             str(metadata.get("document")),
             number,
@@ -225,14 +227,25 @@ class Library:
         key = str(page.path), page.number, index.metadata(page_id)["digest"]
         if page.origin != "ocr":
             return self._texts.get(key, lambda: page_text(page.path, page.number))
-        if not ocr:
-            return self._texts.peek(key) or ""
-        return self._texts.get(key, lambda: read_image(page.image(OCR_PIXELS))[0])
+        if ocr:
+            return self._scan(index, page_id, page)[0]
+        return (self._scans.peek(key) or ("",))[0]
+
+    def words(self, index: Index, page_id: str) -> list[Word]:
+        """The words of a page and where they are on its picture, as its text layer or OCR has
+        them; none of a page that has no picture."""
+        page = self.page(index, page_id)
+        return self._scan(index, page_id, page)[1] if page.origin == "ocr" else page.words()
+
+    def _scan(self, index: Index, page_id: str, page: DocumentPage) -> tuple[str, list[Word]]:
+        """What OCR reads on a page, which takes seconds."""
+        key = str(page.path), page.number, index.metadata(page_id)["digest"]
+        return self._scans.get(key, lambda: read_image(page.image(OCR_PIXELS)))
 
     def why_no_text(self, index: Index, page_id: str) -> str:
         """The note that stands in place of a page's text."""
         metadata = self.located(index.metadata(page_id))
-        return why_no_text(metadata) if unchanged(metadata) else _why_not_shown(metadata)
+        return why_no_text(metadata) if unchanged(metadata) else why_not_shown(metadata)
 
     def has_picture(self, index: Index, page_id: str) -> bool:
         """Whether a page can be shown as a picture; one of a text file cannot."""
@@ -277,7 +290,7 @@ class Library:
             vectors = encoder.encode_pages([picture])[0]
             return EncodedPage(vectors, patch_places(grid, len(vectors)))
         if page.origin == "ocr":
-            text, words = read_image(page.image(OCR_PIXELS))
+            text, words = self._scan(index, page_id, page)
         else:
             text, words = self.text(index, page_id), page.words()
         spans = _method(encoder, "spans")(text)
@@ -323,7 +336,8 @@ def _method(encoder: Encoder, method: str) -> Callable[[Any], Any]:
     return cast(Callable[[Any], Any], found)
 
 
-def _why_not_shown(metadata: dict[str, Any]) -> str:
+def why_not_shown(metadata: dict[str, Any]) -> str:
+    """Why the file of a page is neither read nor sent."""
     path = metadata.get("path")
     if not path or not {"digest", "page"} <= set(metadata):
         return "the index names no document for this page"
