@@ -49,7 +49,7 @@ ROOMS: dict[str, str] = {
     ),
     "strength": "storage lexical search index",
     "retriever": (
-        "errors filters identity documents lexical search index encoders distributed strength"
+        "errors filters pages identity documents lexical search index encoders distributed strength"
     ),
     "training": "errors renamed progress kernels pages measures identity codec index",
     "glie": "errors pages geometry codec search index engines planning training",

@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, Unpack, cast
 
+import numpy as np
+
 from glie.documents import PAGE_PIXELS, picture_text
 from glie.documents.known import pages_of
 from glie.documents.original import original_text, unchanged
@@ -29,7 +31,8 @@ from glie.index.index import Index
 from glie.index.words import analyzer_of, language_of
 from glie.lexical.language import foreign_language
 from glie.lexical.query import Phrase, Query
-from glie.lexical.snippet import Asked
+from glie.lexical.snippet import Asked, nearest_snippet
+from glie.pages import Queries
 from glie.search.options import LATE, LEXICAL, SearchKeywords, check_mode
 from glie.search.results import Cost, Hits
 from glie.strength import Question, strengths
@@ -127,6 +130,20 @@ class Retriever:
                 f"encoder: expected one (m, D) array for one question, found {len(vectors)}"
             )
         return vectors[0]
+
+    def nearest(self, question: str, text: str) -> str:
+        """The passage of a text that is nearest to a question by meaning; empty if the encoder does
+        not say where the vectors of a text come from."""
+        encoder = self.load()
+        if not (hasattr(encoder, "spans") and hasattr(encoder, "encode_pages")) or not text.strip():
+            return ""
+        vectors, spans = encoder.encode_pages([text])[0], encoder.spans(text)
+        if len(vectors) != len(spans):
+            return ""
+        asked = np.asarray(self.encode(question))
+        if self.index.encoder is not None and self.index.encoder.weighted:
+            asked = Queries([asked]).without_last().vectors
+        return nearest_snippet(text, spans, asked @ vectors.T)
 
     def encode_image(self, image: Any) -> Any:
         """The vectors of a picture, (n, D), as if it were a page of the index: a Pillow image, or
