@@ -38,7 +38,7 @@ Encode = Callable[[str], Any]  # a question to its vectors, (m, D)
 Value = TypeVar("Value")
 
 USUAL = 0.22  # the level of glie's encoders on five sets; a measured level is drawn half way to it
-SAMPLE = 64  # pages whose average says what any page scores
+SAMPLE = 32  # pages whose average says what any page scores
 QUARTILE = 25  # of what unrelated questions reach by meaning alone, which tells less than both
 LEAST = 0.001  # a level is not nothing
 VERSION = 1  # of what is measured

@@ -50,7 +50,7 @@ from glie.server.heatmap import (
 )
 
 SECONDS_BETWEEN_REFRESHES = 1.0  # that show what other processes have written
-THUMBNAIL, LARGE = 480, 1600  # the longer side of a picture, in pixels
+SIZES = {"thumbnail": 480, "large": 1600, "full": 3200}  # longer sides of pictures, in pixels
 
 Value = TypeVar("Value")
 
@@ -320,9 +320,9 @@ class Library:
     def nearest(self, index: Index, page_id: str, question: str) -> str:
         """The passage of a page that is nearest to a question by meaning; empty if it cannot be
         told."""
-        found = self.encoded(index, page_id)
-        if not found.spans:
+        if reads(self.encoder) == "image":
             return ""
+        found = self.encoded(index, page_id)
         asked = self._searched(index, question)
         text = self.text(index, page_id)
         return nearest_snippet(text, found.spans, asked @ found.vectors.T)

@@ -126,6 +126,7 @@ class Page(Model):
     next: str | None
     origin: str | None = Field(description="Where its text is from: text or ocr.")
     picture: bool
+    original: bool = Field(False, description="Whether /pages/{id}/original sends its file.")
     text: str
     note: str | None = Field(description="Why there is no text.")
     metadata: dict[str, Any] = Field(description="Its other metadata.")

@@ -8,11 +8,12 @@ from typing import Annotated, Literal
 
 from fastapi import FastAPI, Query, Request, Response
 
+from glie.documents.original import unchanged
 from glie.errors import GlieError
 from glie.lexical.snippet import best_snippet, matches
 from glie.retriever import asked_of
 from glie.server import schemas
-from glie.server.library import LARGE, THUMBNAIL, Library, NotShownError
+from glie.server.library import SIZES, Library, NotShownError
 from glie.server.limits import Limits
 from glie.server.plane import page_map
 from glie.server.problems import one_line, problems
@@ -38,7 +39,7 @@ def add_pages(app: FastAPI, library: Library, limits: Limits) -> None:
     def image(
         request: Request,
         id: str,
-        size: Annotated[Literal["thumbnail", "large"], Query()] = "large",
+        size: Annotated[Literal["thumbnail", "large", "full"], Query()] = "large",
     ) -> Response:
         """The page as WebP: drawn from its document or, if that is gone, the kept picture."""
         index = library.index
@@ -50,7 +51,7 @@ def add_pages(app: FastAPI, library: Library, limits: Limits) -> None:
         headers = {"etag": tag, "cache-control": "private, max-age=60"}
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers=headers)
-        drawn = library.picture(index, id, THUMBNAIL if size == "thumbnail" else LARGE)
+        drawn = library.picture(index, id, SIZES[size])
         return Response(drawn, media_type="image/webp", headers=headers)
 
     @app.get("/pages/{id:any}/heatmap", tags=["pages"], responses=problems(404, 501))
@@ -175,6 +176,7 @@ def add_pages(app: FastAPI, library: Library, limits: Limits) -> None:
             next=ids[at + 1] if at + 1 < len(ids) else None,
             origin=text_or_none(metadata.get("origin")),
             picture=library.has_picture(index, id),
+            original=unchanged(library.located(metadata)),
             text=text,
             note=note,
             metadata={key: value for key, value in metadata.items() if key not in HIDDEN},
