@@ -47,7 +47,10 @@ ROOMS: dict[str, str] = {
         "errors wording progress storage kernels filters pages identity documents lexical codec "
         "search index engines encoders ingest indexing"
     ),
-    "retriever": ("errors filters identity documents lexical search index encoders distributed"),
+    "strength": "storage lexical search index",
+    "retriever": (
+        "errors filters pages identity documents lexical search index encoders distributed strength"
+    ),
     "training": "errors renamed progress kernels pages measures identity codec index",
     "glie": "errors pages geometry codec search index engines planning training",
     "evaluation": (

@@ -5,6 +5,7 @@ The command line, the web server, the MCP server and the framework retrievers lo
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -12,6 +13,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, Unpack, cast
+
+import numpy as np
 
 from glie.documents import PAGE_PIXELS, picture_text
 from glie.documents.known import pages_of
@@ -26,10 +29,13 @@ from glie.filters import Filter, from_json
 from glie.identity import EncodedPages, check_encoder
 from glie.index.index import Index
 from glie.index.words import analyzer_of, language_of
+from glie.lexical.language import foreign_language
 from glie.lexical.query import Phrase, Query
-from glie.lexical.snippet import Asked
+from glie.lexical.snippet import Asked, nearest_snippet
+from glie.pages import Queries
 from glie.search.options import LATE, LEXICAL, SearchKeywords, check_mode
 from glie.search.results import Cost, Hits
+from glie.strength import Question, strengths
 
 # A function that turns a list of texts into one (m, D) array a text.
 Encode = Callable[[Sequence[str]], Sequence[Any]]
@@ -124,6 +130,20 @@ class Retriever:
                 f"encoder: expected one (m, D) array for one question, found {len(vectors)}"
             )
         return vectors[0]
+
+    def nearest(self, question: str, text: str) -> str:
+        """The passage of a text that is nearest to a question by meaning; empty if the encoder does
+        not say where the vectors of a text come from."""
+        encoder = self.load()
+        if not (hasattr(encoder, "spans") and hasattr(encoder, "encode_pages")) or not text.strip():
+            return ""
+        vectors, spans = encoder.encode_pages([text])[0], encoder.spans(text)
+        if len(vectors) != len(spans):
+            return ""
+        asked = np.asarray(self.encode(question))
+        if self.index.encoder is not None and self.index.encoder.weighted:
+            asked = Queries([asked]).without_last().vectors
+        return nearest_snippet(text, spans, asked @ vectors.T)
 
     def encode_image(self, image: Any) -> Any:
         """The vectors of a picture, (n, D), as if it were a page of the index: a Pillow image, or
@@ -224,8 +244,33 @@ def answer(
         encoded, seconds = _timed(lambda: encode(question if query is None else query.text))
         vectors = [encoded]
     if index is None or query is None:
-        return _after(seconds, pages.search(vectors, top, **options)[0])
-    return _after(seconds, _by_words(index, query, vectors, top, read, options))
+        hits = pages.search(vectors, top, **options)[0]
+    else:
+        hits = _by_words(index, query, vectors, top, read, options)
+    if isinstance(pages, Index):
+        if query is None and index is not None and index.has_text:
+            with contextlib.suppress(InputError):  # quotes around nothing
+                query = index.parse(question)  # its words tell, though they were not searched
+        hits = _with_strength(pages, question, query, vectors, encode, hits)
+    return _after(seconds, hits)
+
+
+def _with_strength(
+    index: Index,
+    question: str,
+    query: Query | None,
+    vectors: list[Any] | None,
+    encode: Callable[[str], Any],
+    hits: Hits,
+) -> Hits:
+    """Hits that say how well they match, and whether the encoder reads the question's language."""
+    asked = Question(query, None if vectors is None else vectors[0])
+    english = vectors is not None and language_of(index.encoder) is not None
+    return dataclasses.replace(
+        hits,
+        strength=strengths(index, asked, hits.ids, encode),
+        language=foreign_language(question) if english else None,
+    )
 
 
 def _by_words(

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from glie.cli.search import print_cost, print_rows, rows_of
+from glie.cli.search import print_cost, print_doubts, print_rows, rows_of
 from glie.cli.terminal import errors, output, status_line
 from glie.errors import GlieError, InputError
 from glie.filters import all_of, parse
@@ -93,8 +93,9 @@ class Prompt:
         with status_line("searching"):
             hits = self._retriever.search(question, self._top, **options)
         marks = asked_of(self._retriever.index, question)
-        self._rows = rows_of(hits, marks)
+        self._rows = rows_of(hits, marks, lambda text: self._retriever.nearest(question, text))
         if self._rows:
+            print_doubts(hits)
             print_rows(self._rows, marks)
             print_cost(hits.cost)
         else:
@@ -107,11 +108,12 @@ class Prompt:
         return self._rows[wanted - 1]
 
     def _open(self, row: dict[str, Any]) -> None:
+        from glie.documents.original import page_address
+
         path = Path(str(row["path"]))
         if row["path"] is None or not path.exists():
             raise InputError(f"{row['id']}: its file is gone: {path}")
-        page = f"#page={row['page']}" if path.suffix.lower() == ".pdf" else ""
-        address = path.absolute().as_uri() + page
+        address = page_address(path, row["page"])
         output.print(address, soft_wrap=True)
         webbrowser.open(address)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,6 +34,9 @@ from glie.wording import count, printable
 if TYPE_CHECKING:
     from glie.lexical.snippet import Asked
     from glie.search.results import Cost, Hits
+
+
+SCANS_READ = 3  # hits whose scans are read again, for a snippet
 
 
 def search(
@@ -193,13 +196,15 @@ def search(
         with status_line("searching"):  # this also loads the encoder
             hits = retriever.search(question, top, **options)
         held, marks = len(retriever.index), asked_of(retriever.index, question)
-    rows = rows_of(hits, marks)
+    rows = rows_of(hits, marks, lambda text: retriever.nearest(question, text) if words else "")
     if as_json:
         cost = dataclasses.asdict(hits.cost)
         instead = {"image": str(image)} if image else {"like": like}
         given = {"query": question} if words else {"query": None, **instead}
-        print_json({"index": place, **given, "hits": rows, "cost": cost})
+        told = {} if hits.strength is None else {"weak": hits.weak, "language": hits.language}
+        print_json({"index": place, **given, "hits": rows, **told, "cost": cost})
     elif rows:
+        print_doubts(hits)
         print_rows(rows, marks)
         print_cost(hits.cost)
     else:
@@ -220,18 +225,26 @@ def _index_first(arguments: list[str]) -> list[str]:
     return [arguments[-1], *arguments[:-1]]
 
 
-def rows_of(hits: Hits, marks: Asked) -> list[dict[str, Any]]:
-    """The hits as JSON shows them."""
+def rows_of(
+    hits: Hits, marks: Asked, nearest: Callable[[str], str] = lambda text: ""
+) -> list[dict[str, Any]]:
+    """The hits as JSON shows them. `nearest` finds the passage of a text that is nearest by
+    meaning, where it has no word of the question. OCR, which takes a second or more, reads the
+    first few scans again."""
+    scans = [row for row, hit in enumerate(hits) if hit.metadata.get("origin") == "ocr"]
+    read = scans[:SCANS_READ]
+    strength = hits.strength
     return [
         {
             "rank": rank,
             "id": hit.id,
             "score": round(hit.score, 6),
             **{name: round(part[rank - 1], 6) for name, part in hits.parts.items()},
+            **({} if strength is None else {"strength": round(strength[rank - 1], 3)}),
             "document": hit.metadata.get("document"),
             "page": hit.metadata.get("page"),
             "path": hit.metadata.get("path"),
-            "snippet": _snippet(hit.metadata, marks),
+            "snippet": _snippet(hit.metadata, marks, nearest, ocr=rank - 1 in read),
             "metadata": hit.metadata,
         }
         for rank, hit in enumerate(hits, start=1)
@@ -239,7 +252,7 @@ def rows_of(hits: Hits, marks: Asked) -> list[dict[str, Any]]:
 
 
 def print_rows(rows: Sequence[dict[str, Any]], marks: Asked) -> None:
-    from glie.documents.original import why_no_text
+    from glie.documents.original import page_address, why_no_text
     from glie.lexical.snippet import matches
 
     table = rich.table.Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
@@ -253,15 +266,27 @@ def print_rows(rows: Sequence[dict[str, Any]], marks: Asked) -> None:
         text = text or rich.text.Text(f"({why_no_text(row['metadata'])})", style="dim")
         lines = [rich.text.Text(printable(row["id"]), style="cyan"), text]
         if isinstance(row["path"], str):
-            link = Path(row["path"]).absolute().as_uri()  # many terminals open it with a click
+            link = page_address(row["path"], row["page"])  # many terminals open it with a click
             style = rich.style.Style(dim=True, link=link)
             lines.append(rich.text.Text(printable(row["path"]), style=style))
         score = rich.text.Text(f"{row['score']:.2f}")
+        if row.get("strength", 1) < 1:
+            score.append("\nweak", style="yellow")
         if "words" in row:  # how much of it the words are
             share = row["words"] / row["score"] if row["score"] > 0 else 0
             score.append(f"\n{min(max(share, 0), 1):.0%} words", style="dim")
         table.add_row(str(row["rank"]), score, rich.text.Text("\n").join(lines))
     output.print(table)
+
+
+def print_doubts(hits: Hits) -> None:
+    """Say that nothing matches well, and that the encoder does not read the question's language."""
+    if hits.language is not None:
+        said = f"this looks like {hits.language}; the encoder of this index reads English"
+        errors.print(said, style="yellow", soft_wrap=True)
+    if hits.weak:
+        said = "nothing here matches well: questions about other things reach as much"
+        errors.print(said, style="yellow", soft_wrap=True)
 
 
 def print_cost(cost: Cost) -> None:
@@ -281,12 +306,17 @@ def print_cost(cost: Cost) -> None:
     )
 
 
-def _snippet(metadata: dict[str, Any], marks: Asked) -> str:
+def _snippet(
+    metadata: dict[str, Any], marks: Asked, nearest: Callable[[str], str], *, ocr: bool
+) -> str:
     """The snippet of a hit; empty where an extra is missing to read its file."""
     from glie.documents.original import original_text
-    from glie.lexical.snippet import best_snippet
+    from glie.lexical.snippet import best_snippet, matches
 
     try:
-        return best_snippet(original_text(metadata), *marks)
+        text = original_text(metadata, ocr=ocr)
+        snippet = best_snippet(text, *marks)
+        found = bool(matches(snippet, *marks)) or not snippet
+        return snippet if found else nearest(text) or snippet
     except MissingExtraError:
         return ""

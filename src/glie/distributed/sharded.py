@@ -206,6 +206,14 @@ class ShardedIndex:
         terms = self.analyzer.counted(question)
         return common(Statistics.total([w.statistics(terms) for w in words if w is not None]))
 
+    def pages_having(self, terms: Iterable[str]) -> dict[str, int]:
+        terms = list(terms)
+        found = [index.pages_having(terms) for index in self._indexes.values()]
+        return {term: sum(having[term] for having in found) for term in terms}
+
+    def word_scores(self, page_id: str, query: Query) -> dict[str, float]:
+        return self._holding(page_id).word_scores(page_id, query)
+
     def having(self, phrase: Phrase) -> Callable[[str], bool]:
         having = {shard: index.having(phrase) for shard, index in self._indexes.items()}
         return lambda page_id: having[self._found(page_id)](page_id)

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import os
 from collections.abc import Mapping
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from glie.documents.find import KINDS
 from glie.documents.images import ocr_available, picture_kind
 from glie.documents.read import DocumentPage, page_text, scanned_text, small_picture
 from glie.errors import GlieError, MissingExtraError
@@ -26,7 +29,48 @@ class ImageFile(NamedTuple):
 def file_digest(path: Path) -> str:
     """The first 64 bits of a file's SHA-256: they tell versions of one file apart."""
     with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+        return _digest_of(file)
+
+
+def _digest_of(file: BufferedReader) -> str:
+    return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+
+
+class OriginalFile(NamedTuple):
+    """An open file that an index names; whoever takes it closes it."""
+
+    file: BufferedReader
+    name: str
+    size: int
+
+
+def open_original(metadata: Mapping[str, Any]) -> OriginalFile | None:
+    """The file of a page, open, if its bytes are those that were indexed; None otherwise, and for
+    what is no document. The bytes of the open file are checked, not those that its path has by
+    then."""
+    try:
+        path = Path(metadata["path"])
+        if path.suffix.lower() not in KINDS or not path.is_file():  # a pipe would wait for ever
+            return None
+        file = open(path, "rb")  # noqa: SIM115 (the caller closes it)
+    except (KeyError, TypeError, ValueError, OSError):
+        return None
+    try:
+        if _digest_of(file) == str(metadata.get("digest")):
+            size = file.seek(0, os.SEEK_END)
+            file.seek(0)
+            return OriginalFile(file, path.name, size)
+    except OSError:
+        pass
+    file.close()
+    return None
+
+
+def page_address(path: str | os.PathLike[str], page: object) -> str:
+    """The address of a file for a browser, which opens a PDF at that page."""
+    address = Path(path).absolute().as_uri()
+    is_pdf = KINDS.get(Path(path).suffix.lower()) == "pdf"
+    return f"{address}#page={page}" if is_pdf and isinstance(page, int) else address
 
 
 def unchanged(metadata: Mapping[str, Any]) -> bool:

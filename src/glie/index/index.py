@@ -8,6 +8,7 @@ import dataclasses
 import logging
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
@@ -147,6 +148,24 @@ class Index:
         pages have text to tell."""
         words = self._state.words
         return None if words is None else words.common(self.analyzer.counted(question))
+
+    def pages_having(self, terms: Iterable[str]) -> dict[str, int]:
+        """How many pages have each of some terms, as `parse` gives them."""
+        words, terms = self._state.words, list(terms)
+        return dict.fromkeys(terms, 0) if words is None else words.statistics(terms).having
+
+    def word_scores(self, page_id: str, query: Query) -> dict[str, float]:
+        """What each term of a question adds to the share of words in a page's score; they sum to
+        that share, which is 1 for a page full of them."""
+        words, position = self._state.words, self._state.position(page_id)
+        if words is None:
+            return {}
+        alone = {
+            term: words.scores(Query(term, Counter({term: often})), None)
+            for term, often in query.terms.items()
+        }
+        most = max(sum(found.most for found in alone.values()), 1e-9)
+        return {term: float(found.scores[position]) / most for term, found in alone.items()}
 
     def having(self, phrase: Phrase) -> Callable[[str], bool]:
         """Whether a page has all words of a phrase, in any order: a function of its id."""

@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from glie.errors import InputError
 from glie.lexical.query import Query, parse
@@ -14,6 +17,7 @@ from glie.lexical.terms import Analyzer, chunks, exact_words
 from glie.wording import printable
 
 WORDS = 28  # in a snippet
+Floats = npt.NDArray[np.float32]
 
 # Stop words of English, many of them in questions alone.
 COMMON = set(
@@ -79,8 +83,30 @@ def best_snippet(
             weight = sum(often[term] ** -0.5 for term in set().union(*run)) + 0.1 * matched
             if weight > best_weight:
                 best, best_weight = start, weight
-    # start a few words earlier, so that the sentence can be read
-    first = max(0, min(best - 4, len(places) - WORDS))
+    return _passage(text, places, best - 4)  # so that the sentence can be read
+
+
+def nearest_snippet(text: str, spans: Sequence[tuple[int, int]], similar: Floats) -> str:
+    """The run of 28 words with the highest MaxSim: for a page that matches by meaning. `similar`
+    are the products of the question's vectors (rows) and the page's, `spans` the characters that
+    each of these comes from. Of equals, the earliest."""
+    places = chunks(text)
+    if not places or not len(spans):
+        return _passage(text, places, 0)
+    starts = [start for start, _ in places]
+    of_span = np.array([max(bisect_right(starts, start) - 1, 0) for start, _ in spans])
+    best = np.full((len(similar), len(places)), -1.0, np.float32)
+    np.maximum.at(best.T, of_span, similar.T)
+    width = min(WORDS, len(places))
+    runs = np.lib.stride_tricks.sliding_window_view(best, width, axis=1).max(axis=2).sum(axis=0)
+    # of the runs that are as good, the one whose middle is nearest to what matched
+    good = np.flatnonzero(runs >= runs.max() - 1e-6)
+    return _passage(text, places, int(good[len(good) // 2]))
+
+
+def _passage(text: str, places: Sequence[tuple[int, int]], first: int) -> str:
+    """The run of words from the place `first` on, with dots where the text goes on."""
+    first = max(0, min(first, len(places) - WORDS))
     last = min(first + WORDS, len(places))
     passage = text[places[first][0] : places[last - 1][1]] if places else ""
     shown = printable(" ".join(passage.split()))

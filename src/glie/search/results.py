@@ -45,6 +45,16 @@ class Hits:
     cost: Cost
     meaning: list[float] | None = None
     words: list[float] | None = None
+    # of a Retriever: how well each page matches; 1 is what questions reach that have nothing to do
+    # with the index (glie.strength)
+    strength: list[float] | None = dataclasses.field(default=None, kw_only=True)
+    # of a question that the encoder does not read; None: it does, or that is not known
+    language: str | None = dataclasses.field(default=None, kw_only=True)
+
+    @property
+    def weak(self) -> bool:
+        """Whether nothing matches well, as far as that is known."""
+        return self.strength is not None and max(self.strength, default=0.0) < 1
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -58,9 +68,9 @@ class Hits:
     def take(self, rows: Sequence[int]) -> Hits:
         """Some of the hits, by row."""
         columns: dict[str, Any] = {
-            name: None if column is None else [column[row] for row in rows]
+            name: [column[row] for row in rows]
             for name, column in vars(self).items()
-            if name != "cost"
+            if isinstance(column, list)
         }
         return dataclasses.replace(self, **columns)
 

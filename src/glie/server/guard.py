@@ -30,6 +30,9 @@ COOKIE = "glie"
 OPEN_PATHS = re.compile(r"/|/health|/session|/static/[^/]+")
 CHANGES = {"POST", "PUT", "PATCH", "DELETE"}
 
+# of a file that someone else has written: nothing of it runs, loads or submits
+CONTENT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src 'self'; sandbox"
+
 HEADERS = {
     "cache-control": "no-store",
     "content-security-policy": (

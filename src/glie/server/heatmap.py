@@ -55,6 +55,7 @@ class WordHeat(NamedTuple):
     end: int
     score: float
     warm: list[Warm]  # the warmest first
+    by_words: float = 0.0  # its part of the page's score by words
 
 
 def words_of(text: str) -> list[Span]:
@@ -92,6 +93,11 @@ def patch_places(grid: Grid, vectors: int) -> Places:
     of_vector = np.full(vectors, -1, np.int64)
     of_vector[grid.vectors.ravel()] = np.arange(len(boxes))
     return Places("boxes", boxes, [""] * len(boxes), of_vector)
+
+
+def nowhere(vectors: Floats) -> Places:
+    """Vectors that come from no place that is known."""
+    return Places("spans", [], [], np.full(len(vectors), -1, np.int64))
 
 
 def owners(words: Sequence[Span], spans: Sequence[Span]) -> Ints:

@@ -11,7 +11,7 @@ import io
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, cast
 
@@ -20,6 +20,7 @@ import numpy as np
 from glie.documents import (
     OCR_PIXELS,
     DocumentPage,
+    Word,
     has_picture,
     open_picture,
     page_text,
@@ -33,14 +34,23 @@ from glie.errors import EncoderError, GlieError, IdError
 from glie.identity import check_encoder
 from glie.index.folder import DOCUMENTS
 from glie.index.index import Index
-from glie.lexical.snippet import is_stop_word
+from glie.lexical.snippet import is_stop_word, nearest_snippet
 from glie.pages import Queries
 from glie.retriever import Retriever
 from glie.search.scan import warm_up as load_loops
-from glie.server.heatmap import Places, WordHeat, heat, patch_places, span_places, word_places
+from glie.server.heatmap import (
+    Places,
+    Span,
+    WordHeat,
+    heat,
+    nowhere,
+    patch_places,
+    span_places,
+    word_places,
+)
 
 SECONDS_BETWEEN_REFRESHES = 1.0  # that show what other processes have written
-THUMBNAIL, LARGE = 480, 1600  # the longer side of a picture, in pixels
+SIZES = {"thumbnail": 480, "large": 1600, "full": 3200}  # longer sides of pictures, in pixels
 
 Value = TypeVar("Value")
 
@@ -88,6 +98,7 @@ class EncodedPage(NamedTuple):
 
     vectors: Floats
     places: Places
+    spans: Sequence[Span] = ()  # the characters of its text, if it was encoded as text
 
 
 class NotShownError(GlieError):
@@ -105,6 +116,7 @@ class Library:
         self._encoder_error: str | None = None
         self._documents: tuple[Index | None, dict[str, StoredDocument]] = None, {}
         self._texts: Recent[str] = Recent(2000)
+        self._scans: Recent[tuple[str, list[Word]]] = Recent(512)
         self._pictures: Recent[bytes] = Recent(256)
         self._encoded: Recent[EncodedPage] = Recent(64)
         self._questions: Recent[Floats] = Recent(256)
@@ -202,7 +214,7 @@ class Library:
         metadata = self.located(index.metadata(page_id))
         number = metadata.get("page")
         if not unchanged(metadata) or not isinstance(number, int) or number < 1:
-            raise NotShownError(_why_not_shown(metadata))
+            raise NotShownError(why_not_shown(metadata))
         return DocumentPage(
             str(metadata.get("document")),
             number,
@@ -225,14 +237,25 @@ class Library:
         key = str(page.path), page.number, index.metadata(page_id)["digest"]
         if page.origin != "ocr":
             return self._texts.get(key, lambda: page_text(page.path, page.number))
-        if not ocr:
-            return self._texts.peek(key) or ""
-        return self._texts.get(key, lambda: read_image(page.image(OCR_PIXELS))[0])
+        if ocr:
+            return self._scan(index, page_id, page)[0]
+        return (self._scans.peek(key) or ("",))[0]
+
+    def words(self, index: Index, page_id: str) -> list[Word]:
+        """The words of a page and where they are on its picture, as its text layer or OCR has
+        them; none of a page that has no picture."""
+        page = self.page(index, page_id)
+        return self._scan(index, page_id, page)[1] if page.origin == "ocr" else page.words()
+
+    def _scan(self, index: Index, page_id: str, page: DocumentPage) -> tuple[str, list[Word]]:
+        """What OCR reads on a page, which takes seconds."""
+        key = str(page.path), page.number, index.metadata(page_id)["digest"]
+        return self._scans.get(key, lambda: read_image(page.image(OCR_PIXELS)))
 
     def why_no_text(self, index: Index, page_id: str) -> str:
         """The note that stands in place of a page's text."""
         metadata = self.located(index.metadata(page_id))
-        return why_no_text(metadata) if unchanged(metadata) else _why_not_shown(metadata)
+        return why_no_text(metadata) if unchanged(metadata) else why_not_shown(metadata)
 
     def has_picture(self, index: Index, page_id: str) -> bool:
         """Whether a page can be shown as a picture; one of a text file cannot."""
@@ -265,9 +288,10 @@ class Library:
         """A page encoded again: its original vectors and their places. Raises NotShownError if its
         file is gone or has changed, or the encoder does not say where vectors come from."""
         digest = index.metadata(page_id).get("digest")
-        return self._encoded.get((page_id, digest), lambda: self._locate(index, page_id))
+        return self._encoded.get((page_id, digest), lambda: self.locate(index, page_id))
 
-    def _locate(self, index: Index, page_id: str) -> EncodedPage:
+    def locate(self, index: Index, page_id: str) -> EncodedPage:
+        """The same, encoded now."""
         page, encoder = self.page(index, page_id), self.encoder
         if reads(encoder) == "image":
             picture = page.image()
@@ -277,7 +301,7 @@ class Library:
             vectors = encoder.encode_pages([picture])[0]
             return EncodedPage(vectors, patch_places(grid, len(vectors)))
         if page.origin == "ocr":
-            text, words = read_image(page.image(OCR_PIXELS))
+            text, words = self._scan(index, page_id, page)
         else:
             text, words = self.text(index, page_id), page.words()
         spans = _method(encoder, "spans")(text)
@@ -287,32 +311,83 @@ class Library:
             raise NotShownError(f"encoder {encoder.name!r} gives {found}")
         drawn = has_picture(page.path)
         places = word_places(text, spans, words) if drawn else span_places(text, spans)
-        return EncodedPage(vectors, places)
+        return EncodedPage(vectors, places, spans)
 
     def stored(self, index: Index, page_id: str) -> Floats:
         """A page's vectors as the index reconstructs them."""
         return index.codec.regenerate(index.codes([page_id]))[0]
 
+    def nearest(self, index: Index, page_id: str, question: str) -> str:
+        """The passage of a page that is nearest to a question by meaning; empty if it cannot be
+        told."""
+        if reads(self.encoder) == "image":
+            return ""
+        found = self.encoded(index, page_id)
+        asked = self._searched(index, question)
+        text = self.text(index, page_id)
+        return nearest_snippet(text, found.spans, asked @ found.vectors.T)
+
+    def _searched(self, index: Index, question: str) -> Floats:
+        """The vectors of a question as a search compares them with those of a page."""
+        asked = self.question(question)
+        if index.encoder is not None and index.encoder.weighted:
+            return Queries([asked]).without_last().vectors
+        return asked
+
     def heat(
         self, index: Index, page_id: str, question: str, vectors: Literal["document", "index"]
-    ) -> tuple[Places, list[WordHeat]]:
-        """Where on a page each word of a question matches. `vectors` are those of the document, or
-        each of them replaced by the nearest that the index reconstructs."""
-        found = self.encoded(index, page_id)
-        page, stored = found.vectors, None
+    ) -> Heat:
+        """Where on a page each word of a question matches, and what it adds to the page's score.
+        `vectors` are those of the document, or each of them replaced by the nearest that the index
+        reconstructs. If there is no document, stored vectors have scores, and no places."""
+        asked, reason, stored = self._searched(index, question), None, None
         if vectors == "index":
             stored = self.stored(index, page_id)
-            page = stored[(page @ stored.T).argmax(axis=1)]
-        asked = self.question(question)
-        if index.encoder is not None and index.encoder.weighted:  # as in a search
-            asked = Queries([asked]).without_last().vectors
+        try:
+            found = self.encoded(index, page_id)
+            page, places = found.vectors, found.places
+            if stored is not None:
+                page = stored[(page @ stored.T).argmax(axis=1)]
+        except (GlieError, OSError, IndexError) as error:
+            if stored is None:
+                raise
+            page, places, reason = stored, nowhere(stored), str(error)
         spans = self.encoder.spans(question) if hasattr(self.encoder, "spans") else []
         common = index.common_terms(question)
 
         def stop_word(word: str) -> bool:
             return is_stop_word(word, index.analyzer, common)
 
-        return found.places, heat(question, spans, asked, page, found.places, stored, stop_word)
+        words = heat(question, spans, asked, page, places, stored, stop_word)
+        if index.has_text:
+            words = self._with_words(index, page_id, question, words)
+        return Heat(places, words, reason)
+
+    def _with_words(
+        self, index: Index, page_id: str, question: str, words: list[WordHeat]
+    ) -> list[WordHeat]:
+        """The words with their parts of the page's score by words. A term that occurs twice is
+        shared."""
+        query = index.parse(question)
+        scores = index.word_scores(page_id, query)
+        parts = []
+        for word in words:
+            terms = index.analyzer.counted(question[word.start : word.end])
+            part = sum(
+                scores.get(term, 0.0) * often / query.terms[term]
+                for term, often in terms.items()
+                if query.terms[term]
+            )
+            parts.append(word._replace(by_words=part))
+        return parts
+
+
+class Heat(NamedTuple):
+    """Where the words of a question match a page."""
+
+    places: Places
+    words: list[WordHeat]
+    reason: str | None  # why there are no places
 
 
 def _method(encoder: Encoder, method: str) -> Callable[[Any], Any]:
@@ -323,7 +398,8 @@ def _method(encoder: Encoder, method: str) -> Callable[[Any], Any]:
     return cast(Callable[[Any], Any], found)
 
 
-def _why_not_shown(metadata: dict[str, Any]) -> str:
+def why_not_shown(metadata: dict[str, Any]) -> str:
+    """Why the file of a page is neither read nor sent."""
     path = metadata.get("path")
     if not path or not {"digest", "page"} <= set(metadata):
         return "the index names no document for this page"

@@ -68,6 +68,11 @@ class Hit(Model):
         None, description="What meaning added to the score, if words were searched too."
     )
     words: float | None = Field(None, description="What the question's words added to it.")
+    strength: float | None = Field(
+        None,
+        description="How well it matches: 1 is what questions reach that have nothing to do with "
+        "the index; null: not measured.",
+    )
     document: str | None
     page: int | None
     snippet: str = Field(
@@ -98,6 +103,16 @@ class SearchResponse(Model):
     query: str | None
     hits: list[Hit]
     cost: Cost
+    mode: Literal["hybrid", "late", "lexical"] = Field(
+        "late", description="What was searched: words and meaning, meaning alone, or words alone."
+    )
+    reranked: bool = Field(
+        False, description="Whether the best pages were scored by their reconstructed vectors."
+    )
+    weak: bool = Field(False, description="Whether nothing matches well.")
+    language: str | None = Field(
+        None, description="The language of the question, if the encoder does not read it."
+    )
 
 
 class Page(Model):
@@ -111,9 +126,37 @@ class Page(Model):
     next: str | None
     origin: str | None = Field(description="Where its text is from: text or ocr.")
     picture: bool
+    original: bool = Field(False, description="Whether /pages/{id}/original sends its file.")
     text: str
     note: str | None = Field(description="Why there is no text.")
     metadata: dict[str, Any] = Field(description="Its other metadata.")
+
+
+class PlacedWord(Model):
+    """A word and its box, as fractions of the picture."""
+
+    text: str
+    box: tuple[float, float, float, float] = Field(description="Left, top, right, bottom.")
+
+
+class PageWords(Model):
+    """The words of a page and where they are on its picture."""
+
+    id: str = Field(examples=[PAGE_ID])
+    words: list[PlacedWord]
+    reason: str | None = Field(description="Why there are none.")
+
+
+class Snippet(Model):
+    """The passage of a page that matches a question best."""
+
+    id: str = Field(examples=[PAGE_ID])
+    snippet: str
+    marks: list[tuple[int, int]] = Field(
+        description="Where the question's words are in the snippet: characters from, to."
+    )
+    by: Literal["words", "meaning", "none"] = Field(description="What chose the passage.")
+    note: str | None = Field(description="Why there is no text.")
 
 
 class Warm(Model):
@@ -131,7 +174,10 @@ class Word(Model):
     common: bool = Field(description="Whether it is a stop word, like `the`.")
     start: int
     end: int
-    score: float = Field(description="What it adds to the score of the page.")
+    score: float = Field(description="What its vectors add to the MaxSim of the page.")
+    by_words: float = Field(
+        0.0, description="Its part of the page's score by words (BM25), from 0 to 1."
+    )
     warm: list[Warm]
 
 
@@ -280,6 +326,9 @@ class Survey(Model):
 
     state: Literal["idle", "running", "done", "failed"]
     doing: str
+    seconds: float | None = Field(
+        None, description="About how long it takes, or still takes; null: not known."
+    )
     share: Annotated[float, Field(ge=0, le=1)]
     stale: bool = Field(description="Whether the index has changed since.")
     sampled: int

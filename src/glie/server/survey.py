@@ -5,9 +5,11 @@ A survey is made once for each state of the index.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import Literal
 
@@ -21,6 +23,7 @@ from glie.planning import Planned, plan
 from glie.server.library import Library
 
 SAMPLE = 120  # pages to encode again
+ENCODING = 0.7  # of the time that a survey takes
 BUDGETS = (130, 260, 520, 1040, 2080, 4160)  # bytes a page
 
 log = logging.getLogger("glie.serve")
@@ -33,6 +36,7 @@ class Survey:
     state: Literal["idle", "running", "done", "failed"] = "idle"
     doing: str = ""
     share: float = 0.0  # of the work done
+    seconds: float | None = None  # that it takes, or still takes
     generation: int = -1  # of the index that was measured
     sampled: int = 0
     budgets: tuple[Planned, ...] = ()  # the last row is uncompressed
@@ -46,21 +50,48 @@ class Surveyor:
     def __init__(self, library: Library) -> None:
         self._library = library
         self._lock = threading.Lock()
-        self.survey = Survey()
+        self._began = 0.0
+        self._survey = Survey()
+
+    @property
+    def survey(self) -> Survey:
+        """How far the survey is, and how long it takes."""
+        found = self._survey
+        if found.state == "running" and found.share > 0:
+            gone = time.monotonic() - self._began
+            return dataclasses.replace(found, seconds=gone / found.share - gone)
+        if found.state == "idle" and found.seconds is None:
+            self._survey = found = dataclasses.replace(found, seconds=self._expected())
+        return found
+
+    def _expected(self) -> float | None:
+        """The seconds that a survey should take: a page is encoded to know."""
+        library, index = self._library, self._library.index
+        with contextlib.suppress(GlieError, OSError, IndexError):
+            _ = library.encoder  # loaded before the clock starts
+            for page_id in index.ids[:1]:
+                began = time.monotonic()
+                library.locate(index, page_id)
+                each = time.monotonic() - began
+                return each * min(SAMPLE, len(index)) / ENCODING
+        return None
 
     def start(self) -> Survey:
         """Start a survey, unless one is under way or up to date."""
         generation = self._library.index.generation
         with self._lock:
-            made = self.survey.state == "done" and self.survey.generation == generation
-            if not made and self.survey.state != "running":
-                self.survey = Survey("running", "choosing pages", generation=generation)
+            now = self._survey
+            made = now.state == "done" and now.generation == generation
+            if not made and now.state != "running":
+                self._began = time.monotonic()
+                self._survey = Survey("running", "choosing pages", generation=generation)
                 threading.Thread(target=self._run, name="survey", daemon=True).start()
         return self.survey
 
     def _run(self) -> None:
         try:
-            self.survey = self._made(self._library.index)
+            made = self._made(self._library.index)
+            self._survey = dataclasses.replace(made, seconds=time.monotonic() - self._began)
         except GlieError as error:
             self._failed(str(error))
         except Exception:
@@ -68,17 +99,17 @@ class Surveyor:
             self._failed("it failed; the server's log says why")
 
     def _failed(self, why: str) -> None:
-        self.survey = dataclasses.replace(self.survey, state="failed", doing=why)
+        self._survey = dataclasses.replace(self._survey, state="failed", doing=why)
 
     def _say(self, doing: str, share: float) -> None:
-        self.survey = dataclasses.replace(self.survey, doing=doing, share=share)
+        self._survey = dataclasses.replace(self._survey, doing=doing, share=share)
 
     def _made(self, index: Index) -> Survey:
         pages = sample(
             self._library,
             index,
             SAMPLE,
-            lambda done, most: self._say(f"encoding page {done} of {most}", 0.7 * done / most),
+            lambda done, most: self._say(f"encoding page {done} of {most}", ENCODING * done / most),
         )
         rows = plan(
             pages,
@@ -92,7 +123,7 @@ class Surveyor:
         return Survey(
             "done",
             share=1.0,
-            generation=self.survey.generation,
+            generation=self._survey.generation,
             sampled=len(pages),
             budgets=tuple(row for row in rows if row is not rows[-2]),
             current=rows[-2],

@@ -88,18 +88,26 @@ class Uploads:
                     f"{library.folder.name}: cannot be made: {error.strerror}"
                 ) from None
             _remove_unfinished(index, library.folder)
-            problems, kept, before = list[str](), list[Path](), set(known_documents(index))
-            room = self._most_pages
+            problems, kept, known = list[str](), list[Path](), known_documents(index)
+            pages_added = 0
+            before, room, same = set(known), self._most_pages, list[str]()
+            places: dict[str, Path | str] = {
+                document.digest: name for name, document in known.items() if not document.missing
+            }
             try:
                 for sent in files:
                     try:
-                        path, room = self._keep(index, sent, room, kept)
+                        path, room = self._keep(index, sent, room, kept, places)
                     except DocumentError as error:
                         problems.append(str(error))
-                    else:
+                        continue
+                    if isinstance(path, Path):
                         kept.append(path)
+                    else:
+                        same.append(path)
                 if kept:
                     report = ingest(index, encoder, kept, progress=progress)
+                    pages_added = report.pages_added
                     problems += report.problems
                     problems += [
                         f"{page}: no text was found on it" for page in report.pages_without_text
@@ -111,21 +119,28 @@ class Uploads:
                     if str(path) not in names:  # no page of it was indexed
                         path.unlink(missing_ok=True)
                 (library.folder / UNFINISHED).unlink(missing_ok=True)
-            stored = list(dict.fromkeys(names[str(path)] for path in kept if str(path) in names))
+            stored = [*same, *(names[str(path)] for path in kept if str(path) in names)]
+            stored = list(dict.fromkeys(stored))
             if not stored:
                 raise DocumentError("; ".join(problems))
             return Added(
                 [name for name in stored if name not in before],
-                report.pages_added,
+                pages_added,
                 [name for name in stored if name in before],
                 problems,
             )
 
     def _keep(
-        self, index: Index, sent: Sent, room: int, others: Sequence[Path]
-    ) -> tuple[Path, int]:
+        self,
+        index: Index,
+        sent: Sent,
+        room: int,
+        others: Sequence[Path],
+        places: dict[str, Path | str],
+    ) -> tuple[Path | str, int]:
         """Write a file of at most `room` pages into the index's folder, beside the `others` of
-        this upload."""
+        this upload. `places` are the documents of the index by the digests of their bytes:
+        one with the same bytes stays as it is, wherever its file is, and its name is returned."""
         name, folder = safe_name(sent.name), self._library.folder
         arriving = folder / f"{ARRIVING}{secrets.token_hex(8)}{Path(name).suffix}"
         try:
@@ -134,16 +149,20 @@ class Uploads:
                 flush_durably(file)
             if arriving.stat().st_size == 0:
                 raise DocumentError(f"{name}: the file is empty")
+            digest = file_digest(arriving)
+            if digest in places:
+                return places[digest], room
             pages = count_pages(FoundDocument(name, arriving))
             if pages > room:
                 raise DocumentError(
                     f"{name}: {count(pages, 'page')}, which makes more than the "
                     f"{self._most_pages:,} that one upload may have"
                 )
-            path = _free_place(index, folder, name, file_digest(arriving))
+            path = _free_place(index, folder, name, digest)
             names = [other.name for other in (*others, path)]
             replace_file(folder / UNFINISHED, json.dumps(names).encode())
             rename_durably(arriving, path)
+            places[digest] = path
             return path, room - pages
         except OSError as error:
             raise IndexFolderError(f"{name}: cannot be kept: {error.strerror or error}") from None

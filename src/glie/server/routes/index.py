@@ -78,6 +78,7 @@ def add_measurements(app: FastAPI, library: Library, surveyor: Surveyor) -> None
             state=survey.state,
             doing=survey.doing,
             share=survey.share,
+            seconds=survey.seconds,
             stale=survey.state == "done" and survey.generation != library.index.generation,
             sampled=survey.sampled,
             budgets=[schemas.Budget(**row.to_dict()) for row in survey.budgets],

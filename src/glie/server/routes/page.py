@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from typing import Annotated, Literal
 
 from fastapi import FastAPI, Query, Request, Response
 
+from glie.documents.original import unchanged
 from glie.errors import GlieError
+from glie.lexical.snippet import best_snippet, matches
+from glie.retriever import asked_of
 from glie.server import schemas
-from glie.server.library import LARGE, THUMBNAIL, Library, NotShownError
+from glie.server.library import SIZES, Library, NotShownError
 from glie.server.limits import Limits
 from glie.server.plane import page_map
 from glie.server.problems import one_line, problems
@@ -35,7 +39,7 @@ def add_pages(app: FastAPI, library: Library, limits: Limits) -> None:
     def image(
         request: Request,
         id: str,
-        size: Annotated[Literal["thumbnail", "large"], Query()] = "large",
+        size: Annotated[Literal["thumbnail", "large", "full"], Query()] = "large",
     ) -> Response:
         """The page as WebP: drawn from its document or, if that is gone, the kept picture."""
         index = library.index
@@ -47,7 +51,7 @@ def add_pages(app: FastAPI, library: Library, limits: Limits) -> None:
         headers = {"etag": tag, "cache-control": "private, max-age=60"}
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers=headers)
-        drawn = library.picture(index, id, THUMBNAIL if size == "thumbnail" else LARGE)
+        drawn = library.picture(index, id, SIZES[size])
         return Response(drawn, media_type="image/webp", headers=headers)
 
     @app.get("/pages/{id:any}/heatmap", tags=["pages"], responses=problems(404, 501))
@@ -66,7 +70,7 @@ def add_pages(app: FastAPI, library: Library, limits: Limits) -> None:
         if index.has_text:  # what was encoded of it: no quotes, nothing that is excluded
             query = index.parse(query).text or query
         try:
-            places, words = library.heat(index, id, query, vectors)
+            places, words, reason = library.heat(index, id, query, vectors)
         except (GlieError, OSError, IndexError) as error:
             return schemas.Heatmap(
                 id=id, query=query, vectors=vectors, kind="none", reason=one_line(error),
@@ -76,8 +80,8 @@ def add_pages(app: FastAPI, library: Library, limits: Limits) -> None:
             id=id,
             query=query,
             vectors=vectors,
-            kind=places.kind,
-            reason=None,
+            kind="none" if reason else places.kind,
+            reason=None if reason is None else " ".join(reason.split()),
             places=[[round(float(side), 5) for side in place] for place in places.places],
             labels=list(places.labels),
             words=[
@@ -87,11 +91,57 @@ def add_pages(app: FastAPI, library: Library, limits: Limits) -> None:
                     start=word.start,
                     end=word.end,
                     score=word.score,
+                    by_words=word.by_words,
                     warm=[schemas.Warm(**warm._asdict()) for warm in word.warm],
                 )
                 for word in words
             ],
         )
+
+    @app.get("/pages/{id:any}/words", tags=["pages"], responses=problems(404, 501))
+    def words(id: str) -> schemas.PageWords:
+        """The words of a page and where they are on its picture: a layer of text to select. OCR
+        reads a scan, which takes seconds the first time."""
+        index = library.index
+        index.metadata(id)  # raises if it is not in the index
+        try:
+            found = library.words(index, id)
+        except (GlieError, OSError, IndexError) as error:
+            return schemas.PageWords(id=id, words=[], reason=one_line(error))
+        placed = [
+            schemas.PlacedWord(
+                text=word.text,
+                box=(
+                    round(float(word.left), 5),
+                    round(float(word.top), 5),
+                    round(float(word.right), 5),
+                    round(float(word.bottom), 5),
+                ),
+            )
+            for word in found
+        ]
+        return schemas.PageWords(id=id, words=placed, reason=None)
+
+    @app.get("/pages/{id:any}/snippet", tags=["pages"], responses=problems(404, 501))
+    def snippet(
+        id: str,
+        query: Annotated[str, Query(description="The question.", examples=[schemas.QUESTION])],
+    ) -> schemas.Snippet:
+        """The passage that matches best: by the words of the question or, if the page has none of
+        them, by meaning. A scan is read by OCR, and its page encoded again, the first time."""
+        check_question(query, limits)
+        index = library.index
+        index.metadata(id)
+        text, note = text_and_note(library, index, id, ocr=True)
+        marks = asked_of(index, query)
+        found = best_snippet(text, *marks)
+        marked = matches(found, *marks)
+        by: Literal["words", "meaning", "none"] = "words" if marked else "none"
+        if found and not marked:
+            with contextlib.suppress(GlieError, OSError, IndexError):
+                nearest = library.nearest(index, id, query)
+                found, by = (nearest, "meaning") if nearest else (found, by)
+        return schemas.Snippet(id=id, snippet=found, marks=marked, by=by, note=note)
 
     @app.get("/pages/{id:any}/geometry", tags=["pages"], responses=problems(404, 501))
     def geometry(id: str) -> schemas.PageMap:
@@ -101,7 +151,7 @@ def add_pages(app: FastAPI, library: Library, limits: Limits) -> None:
         children = library.stored(index, id)
         vectors, labels = children[:0], list[str]()
         try:
-            vectors, places = library.encoded(index, id)
+            vectors, places, _ = library.encoded(index, id)
             labels = [places.labels[p] if p >= 0 else "" for p in places.of_vector.tolist()]
         except (GlieError, OSError, IndexError) as error:
             reason = one_line(error)
@@ -126,6 +176,7 @@ def add_pages(app: FastAPI, library: Library, limits: Limits) -> None:
             next=ids[at + 1] if at + 1 < len(ids) else None,
             origin=text_or_none(metadata.get("origin")),
             picture=library.has_picture(index, id),
+            original=unchanged(library.located(metadata)),
             text=text,
             note=note,
             metadata={key: value for key, value in metadata.items() if key not in HIDDEN},

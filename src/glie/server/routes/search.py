@@ -13,7 +13,7 @@ from glie.errors import InputError, VectorError
 from glie.filters import Filter, all_of, from_json
 from glie.lexical.snippet import Asked, best_snippet, matches
 from glie.retriever import answer, asked_of, filter_from_outside
-from glie.search.options import LATE
+from glie.search.options import HYBRID, LATE, LEXICAL
 from glie.search.results import Hit
 from glie.server import schemas
 from glie.server.library import Library
@@ -55,6 +55,10 @@ def add_search(app: FastAPI, library: Library, metrics: Metrics, limits: Limits)
         return schemas.SearchResponse(
             query=asked.query,
             hits=[shown(index, rank, hit, marks, hits) for rank, hit in enumerate(hits, start=1)],
+            mode=searched(asked, index),
+            reranked=reranked(asked, index),
+            weak=hits.weak,
+            language=hits.language,
             cost=schemas.Cost(
                 pages_scanned=hits.cost.pages_scanned,
                 pages_estimated=hits.cost.pages_estimated,
@@ -113,6 +117,18 @@ def add_search(app: FastAPI, library: Library, metrics: Metrics, limits: Limits)
             return glie.Hits([], [], [], glie.Cost(0, 0, 0, 0.0))
         return index.search(vectors_of(asked), asked.top, **options)[0]
 
+    def searched(asked: schemas.SearchRequest, index: glie.Index) -> Any:
+        """The mode of the search that was made."""
+        if asked.query is None or not index.has_text:
+            return LATE
+        return asked.mode or HYBRID
+
+    def reranked(asked: schemas.SearchRequest, index: glie.Index) -> bool:
+        """Whether the best pages were scored by their reconstructed vectors."""
+        given = asked.shortlist
+        shortlist = index.codec.shortlist_for(len(index)) if given is None else given
+        return index.codec.regenerates and shortlist > 0 and asked.mode != LEXICAL
+
     def vectors_of(asked: schemas.SearchRequest) -> glie.Queries:
         try:
             vectors = np.array(asked.vectors, dtype=np.float64)
@@ -129,6 +145,7 @@ def add_search(app: FastAPI, library: Library, metrics: Metrics, limits: Limits)
             id=hit.id,
             score=hit.score,
             **{name: part[rank - 1] for name, part in hits.parts.items()},
+            strength=None if hits.strength is None else hits.strength[rank - 1],
             document=text_or_none(hit.metadata.get("document")),
             page=integer_or_none(hit.metadata.get("page")),
             snippet=snippet,

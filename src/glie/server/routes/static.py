@@ -11,14 +11,19 @@ from glie.server import schemas
 from glie.server.guard import COOKIE, same, session_of
 from glie.server.problems import problems
 
-STATIC = {"app.css": "text/css", "app.js": "text/javascript", "icon.svg": "image/svg+xml"}
+TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
 def add_static(app: FastAPI, token: str | None) -> None:
     """The page, its files, and POST /session."""
     folder = resources.files("glie.server") / "static"
     page = (folder / "index.html").read_bytes()
-    files = {name: (folder / name).read_bytes() for name in STATIC}
+    files = {
+        file.name: (TYPES[suffix], file.read_bytes())
+        for file in folder.iterdir()
+        for suffix in TYPES
+        if file.name.endswith(suffix)
+    }
     unchanged = {"cache-control": "no-cache"}
 
     @app.get("/", include_in_schema=False)
@@ -29,7 +34,8 @@ def add_static(app: FastAPI, token: str | None) -> None:
     def static(name: str) -> Response:
         if name not in files:
             raise HTTPException(404, f"no file {name!r}")
-        return Response(files[name], media_type=STATIC[name], headers=unchanged)
+        kind, data = files[name]
+        return Response(data, media_type=kind, headers=unchanged)
 
     @app.post("/session", tags=["index"], status_code=204, responses=problems(400))
     async def session(request: Request, given: schemas.Token) -> Response:
