@@ -26,6 +26,7 @@ from glie.documents import (
     read_image,
 )
 from glie.documents.known import known_documents
+from glie.documents.ocr_languages import ENGLISH
 from glie.documents.original import unchanged, why_no_text
 from glie.encoders import Encoder
 from glie.encoders.base import Floats, Grid, reads
@@ -209,6 +210,7 @@ class Library:
             Path(metadata["path"]),
             "",
             metadata.get("origin", "text"),
+            metadata.get("ocr_lang", ENGLISH),
         )
 
     def located(self, metadata: dict[str, Any]) -> dict[str, Any]:
@@ -227,7 +229,7 @@ class Library:
             return self._texts.get(key, lambda: page_text(page.path, page.number))
         if not ocr:
             return self._texts.peek(key) or ""
-        return self._texts.get(key, lambda: read_image(page.image(OCR_PIXELS))[0])
+        return self._texts.get(key, lambda: read_image(page.image(OCR_PIXELS), page.ocr_lang)[0])
 
     def why_no_text(self, index: Index, page_id: str) -> str:
         """The note that stands in place of a page's text."""
@@ -277,7 +279,7 @@ class Library:
             vectors = encoder.encode_pages([picture])[0]
             return EncodedPage(vectors, patch_places(grid, len(vectors)))
         if page.origin == "ocr":
-            text, words = read_image(page.image(OCR_PIXELS))
+            text, words = read_image(page.image(OCR_PIXELS), page.ocr_lang)
         else:
             text, words = self.text(index, page_id), page.words()
         spans = _method(encoder, "spans")(text)
