@@ -24,8 +24,10 @@ from glie.documents.known import (
     KnownDocument,
     gone_documents,
     known_documents,
+    last_ocr_lang,
     named_apart,
 )
+from glie.documents.ocr_languages import ENGLISH, data_folder
 from glie.documents.original import file_digest, original_text, unchanged
 from glie.encoders.base import Encoder, reads
 from glie.errors import (
@@ -34,9 +36,11 @@ from glie.errors import (
     MissingExtraError,
     VectorError,
 )
-from glie.identity import check_encoder
+from glie.identity import EncoderId, check_encoder
 from glie.index.adding import FIRST_PAGES, Batch
 from glie.index.index import Index
+from glie.index.words import language_of
+from glie.lexical.english import seems_english
 from glie.pages import Pages
 from glie.progress import OnProgress, Progress, ignore
 from glie.workload import IngestProgress, OnIngestProgress, Workload
@@ -56,6 +60,7 @@ class Report:
     documents_unchanged: int = 0
     pages_added: int = 0
     pages_by_ocr: int = 0
+    pages_not_english: int = 0  # of those added, if the encoder reads English
     documents_gone: list[str] = dataclasses.field(default_factory=list)  # their files are gone
     pages_without_text: list[str] = dataclasses.field(default_factory=list)
     problems: list[str] = dataclasses.field(default_factory=list)
@@ -98,10 +103,32 @@ class Reading:
     keep_images: bool = False
     ocr: bool = True
     text: str = "auto"  # one of TEXTS
+    ocr_lang: str | None = None  # as it was asked for; None is the one that the index records
+    recorded: str | None = None  # the one that it records, if any
 
     def __post_init__(self) -> None:
         if self.text not in TEXTS:
             raise InputError(f"text: expected {', '.join(TEXTS)}, found {self.text!r}")
+        if self.ocr_lang is not None:
+            if not self.ocr:
+                raise InputError("ocr_lang: OCR is switched off; leave one of the two out")
+            data_folder(self.ocr_lang)
+
+    def beside(self, known: Mapping[str, KnownDocument]) -> Reading:
+        """The same for an index with these documents: by default OCR reads in the language of the
+        last of them."""
+        return dataclasses.replace(self, recorded=self.recorded or last_ocr_lang(known))
+
+    @property
+    def lang(self) -> str:
+        return self.ocr_lang or self.recorded or ENGLISH
+
+    def wants_again(self, index: Index | None, known: KnownDocument) -> bool:
+        """Whether to read a document again that has not changed: an earlier run kept no pictures,
+        or its OCR read another language."""
+        other = self.ocr_lang not in (None, known.ocr_lang or ENGLISH)
+        pictures = self.keep_images and index is not None and lacks_images(index, known)
+        return pictures or (known.scanned and other)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,11 +138,11 @@ class _Settings:
     index: Index
     reads: Literal["text", "image"]
     ocr: bool
-    keep_images: bool
+    reading: Reading
+    english: bool  # whether the encoder reads English alone
 
-    def wants_images(self, known: KnownDocument) -> bool:
-        """Whether to read a document again because an earlier run kept no pictures."""
-        return self.keep_images and lacks_images(self.index, known)
+    def wants_again(self, known: KnownDocument) -> bool:
+        return self.reading.wants_again(self.index, known)
 
 
 def lacks_images(index: Index, known: KnownDocument) -> bool:
@@ -132,14 +159,17 @@ def ingest(
     keep_images: bool = False,
     ocr: bool = True,
     text: str = "auto",
+    ocr_lang: str | None = None,
     only: Collection[Path] | None = None,
     progress: OnIngestProgress = ignore,
 ) -> Report:
     """Read, encode and add the documents that are new or have changed, 64 pages a commit. A file
     that cannot be read is reported, and the rest is indexed. `text` says whose words can be
-    searched beside the vectors: "auto", "layer" (the text of files), "ocr" or "none". `only` are
-    files and folders below `paths`: what is not at or below them is not looked at."""
-    reading = Reading(keep_images, ocr, text)
+    searched beside the vectors: "auto", "layer" (the text of files), "ocr" or "none". `ocr_lang` is
+    the language that OCR reads, like "deu+eng"; by default it is that of the last run, and at first
+    English. `only` are files and folders below `paths`: what is not at or below them is not looked
+    at."""
+    reading = Reading(keep_images, ocr, text, ocr_lang)
     check_encoder(index, encoder)
     paths = list(paths)
     with index.writing():
@@ -195,9 +225,9 @@ def store_documents(
 ) -> Stored:
     """Read, encode and add the documents that are not `known` or have changed. `once` stops after
     the first commit."""
-    report, kind = Report(), reads(encoder)
+    report, kind, reading = Report(), reads(encoder), reading.beside(known)
     ocr = reading.ocr and (kind == "text" or reading.text in ("auto", "ocr"))
-    settings = _Settings(index, kind, ocr, reading.keep_images)
+    settings = _Settings(index, kind, ocr, reading, language_of(EncoderId.of(encoder)) == "english")
     waiting: list[_Ready] = []
     names: list[str] = []
     work, read = Workload(len(found), progress), 0
@@ -247,7 +277,7 @@ def _same(document: FoundDocument, known: KnownDocument, settings: _Settings) ->
     """Whether the index holds a document as it is."""
     path = str(document.path)
     facts = {"path": path, "digest": known.digest}
-    return known.path == path and unchanged(facts) and not settings.wants_images(known)
+    return known.path == path and unchanged(facts) and not settings.wants_again(known)
 
 
 def _pages_per_commit(index: Index) -> int:
@@ -293,12 +323,14 @@ def _read(
         same = (
             known is not None
             and (known.digest, known.path) == (digest, str(document.path))
-            and not settings.wants_images(known)
+            and not settings.wants_again(known)
         )
         if known is not None and same and not known.missing:
             report.documents_unchanged += 1
             return None
-        pages, problems = read_document(document, ocr=settings.ocr, each=work.read_page)
+        pages, problems = read_document(
+            document, ocr=settings.ocr, ocr_lang=settings.reading.lang, each=work.read_page
+        )
     except OSError as error:
         report.problems.append(f"{document.name}: cannot be read: {error.strerror or error}")
         return None
@@ -323,6 +355,8 @@ def _read(
         report.documents_added += bool(usable)
     else:
         report.documents_changed += 1
+    if settings.english:
+        report.pages_not_english += sum(not seems_english(page.text) for page in usable)
     report.pages_by_ocr += sum(page.origin == "ocr" for page in usable)
     missing = len(unread) + len(problems)
     return _Ready(digest, missing, usable, known.ids if known else [])
@@ -362,7 +396,7 @@ def _store(
             stored += len(kept)
             yield Batch(
                 Pages([array for *_, array in kept], [page.id for page, *_ in kept]),
-                [_metadata(page, document) for page, document, _ in kept],
+                [_metadata(page, document, reading) for page, document, _ in kept],
                 [_picture(page, report) for page, *_ in kept] if reading.keep_images else None,
                 [_text(page, reading.text, report) for page, *_ in kept],
             )
@@ -400,7 +434,7 @@ def _encoded(
         return [None]
 
 
-def _metadata(page: DocumentPage, document: _Ready) -> dict[str, Any]:
+def _metadata(page: DocumentPage, document: _Ready, reading: Reading) -> dict[str, Any]:
     metadata = {
         "document": page.document,
         "page": page.number,
@@ -410,6 +444,8 @@ def _metadata(page: DocumentPage, document: _Ready) -> dict[str, Any]:
     }
     if document.missing:
         metadata["missing"] = document.missing
+    if has_picture(page.path) and (reading.ocr_lang or reading.recorded):
+        metadata["ocr_lang"] = reading.lang
     return metadata
 
 
@@ -419,7 +455,7 @@ def _text(page: DocumentPage, which: str, report: Report) -> str | None:
         return None
     if which == "ocr" and page.origin == "text" and has_picture(page.path):
         try:
-            return scanned_text(page.path, page.number)
+            return scanned_text(page.path, page.number, page.ocr_lang)
         except (DocumentError, MissingExtraError, OSError) as error:
             _note(report, f"{page.document}: no words by OCR: {error}")
             return None

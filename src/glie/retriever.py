@@ -17,7 +17,8 @@ from typing import Any, Protocol, Unpack, cast
 import numpy as np
 
 from glie.documents import PAGE_PIXELS, picture_text
-from glie.documents.known import pages_of
+from glie.documents.known import known_documents, last_ocr_lang, pages_of
+from glie.documents.ocr_languages import ENGLISH
 from glie.documents.original import original_text, unchanged
 from glie.encoders import Encoder, load_encoder
 from glie.encoders.base import reads
@@ -156,7 +157,8 @@ class Retriever:
         if reads(encoder) == "image":
             picture.thumbnail((PAGE_PIXELS, PAGE_PIXELS))
             return encoder.encode_pages([picture])[0]
-        text = picture_text(picture)
+        lang = last_ocr_lang(known_documents(self.index)) or ENGLISH
+        text = picture_text(picture, lang)
         if not text:
             raise InputError(
                 f"encoder {encoder.name!r} reads text, and OCR finds none in this picture; "

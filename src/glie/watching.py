@@ -104,6 +104,7 @@ def update(
             keep_images=reading.keep_images,
             ocr=reading.ocr,
             text=reading.text,
+            ocr_lang=reading.ocr_lang,
             only=only,
             progress=progress,
         )

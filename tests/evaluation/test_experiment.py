@@ -14,7 +14,7 @@ from glie.evaluation import Encoded
 from glie.evaluation import experiment as module
 from glie.evaluation.experiment import run
 from glie.evaluation.fits import Codecs
-from glie.evaluation.methods import ADAPTED, FREE, SHIPPED, TITLES
+from glie.evaluation.methods import ADAPTED, FREE, NAMES, SHIPPED
 from glie.evaluation.results import Results
 from glie.evaluation.store import Result, Setting, Store
 from glie.evaluation.tables import codeword_shortlists
@@ -32,7 +32,7 @@ from tests.evaluation.topics import (
 def test_every_method_is_measured_at_every_budget(results: list[Result]) -> None:
     found = {(r.setting.dataset, r.setting.method, r.setting.k) for r in results}
     for dataset in ("one", "two"):
-        for method in set(TITLES) - {SHIPPED}:
+        for method in set(NAMES) - {SHIPPED}:
             for k in (1, 2) if method != "uncompressed" else (None,):
                 assert (dataset, method, k) in found, (dataset, method, k)
     for result in results:
@@ -171,7 +171,7 @@ def test_longer_shortlists_of_words(long_sets: list[Encoded]) -> None:
     }
     table = codeword_shortlists(found)
     assert table is not None
-    assert table.header == ["L", "codewords", "shortlist oracle"]
+    assert table.header == ["L", "glie-bytes", "oracle"]
     assert [row[0] for row in table.rows] == ["20", "50", "100", "200", "500"]
 
 

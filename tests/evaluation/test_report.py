@@ -50,7 +50,7 @@ def test_a_report_of_bytes(
     write_report(tmp_path, Results(byte_results), long_sets, "glie evaluate one two")
     text = (tmp_path / "report.md").read_text()
     assert "| method | 300 bytes | 1,000 bytes |" in text
-    assert "## Projected: bytes of codewords, adapted" in text
+    assert "## Projected: bytes of glie-bytes-adapted" in text
     assert "Santhanam et al. 2022" in text
     assert "never on a question" in text
     rows = json.loads((tmp_path / "results.json").read_text())["rows"]

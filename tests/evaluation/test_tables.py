@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from glie.evaluation.methods import ADAPTED, SHIPPED, TITLES
+from glie.evaluation.methods import ADAPTED, NAMES, SHIPPED
 from glie.evaluation.results import Results, margin
 from glie.evaluation.store import Result, Setting
 from glie.evaluation.tables import (
@@ -13,6 +13,7 @@ from glie.evaluation.tables import (
     ladder,
     main_sweep,
     per_set,
+    percentages,
     projected,
     rows,
     tables,
@@ -26,22 +27,18 @@ def test_without_a_baseline_there_is_no_margin() -> None:
     assert margin(results, "glie-free", 2) is None
     assert improved(results) is None
     assert ladder(results) is None
-    assert main_sweep(results).rows == [["normalised k-means", "0.500"]]
+    assert main_sweep(results).rows == [["glie-free", "0.500"]]
 
 
 def test_the_ladder_adds_up() -> None:
     results = Results(made())
     table = ladder(results)
     assert table is not None
-    assert [row[0] for row in table.rows] == [
-        *("raw k-means", "normalised k-means", "refined, one stage", "full")
-    ]
+    assert [row[0] for row in table.rows] == [*("raw-kmeans", "glie-free", "glie-stage1", "glie")]
     for column in (1, 2):
-        first, *rest = [row[column].split() for row in table.rows]
-        total = float(first[0])
-        for score, gain in rest:
-            total += float(gain.strip("()"))
-            assert total == pytest.approx(float(score), abs=0.003)
+        cells = [float(row[column]) for row in table.rows]
+        full = next(row for row in main_sweep(results).rows if row[0] == "glie")
+        assert sum(cells) == pytest.approx(float(full[column].split()[0]), abs=0.003)
 
 
 def test_budgets_in_bytes() -> None:
@@ -57,10 +54,10 @@ def test_budgets_in_bytes() -> None:
                 results.append(Result(setting, size, 1.0, measures, (budget / 1000,), extra))
     found = Results(results)
     assert main_sweep(found).header == ["method", "520 bytes", "600 bytes"]
-    assert main_sweep(found).rows[0] == ["normalised k-means", "0.520", "0.600"]
+    assert main_sweep(found).rows[0] == ["glie-free", "0.520", "0.600"]
     assert [row[0] for row in per_set(found)[0].rows] == [
-        "normalised k-means",
-        "codewords, adapted",
+        "glie-free",
+        "glie-bytes-adapted",
     ]
     table = projected(found)
     assert table is not None
@@ -77,11 +74,11 @@ def test_budgets_in_bytes() -> None:
 def test_what_is_kept_is_said_of_each_of_our_methods() -> None:
     results = [make("a", method, 2, 0, [score]) for method, score in METHODS.items()]
     (table,) = per_set(Results([*results, make("a", "uncompressed", None, 0, [0.8])]))
-    assert table.rows[0] == ["raw k-means, bytes a page", "200"]
+    assert table.rows[0] == ["raw-kmeans, bytes a page", "200"]
     assert table.rows[-4:] == [
-        ["normalised k-means, kept", "50%"],
-        ["refined, one stage, kept", "62%"],
-        ["full, kept", "75%"],
+        ["glie-free, kept", "50%"],
+        ["glie-stage1, kept", "62%"],
+        ["glie, kept", "75%"],
         ["uncompressed", "0.800"],
     ]
     in_bytes = [
@@ -89,23 +86,20 @@ def test_what_is_kept_is_said_of_each_of_our_methods() -> None:
         for method, score in ((SHIPPED, 0.6), (ADAPTED, 0.7))
     ]
     (table,) = per_set(Results([*in_bytes, make("a", "uncompressed", None, 0, [0.8])]))
-    assert table.rows[-3:-1] == [["codewords, kept", "75%"], ["codewords, adapted, kept", "87%"]]
+    assert table.rows[-3:-1] == [["glie-bytes, kept", "75%"], ["glie-bytes-adapted, kept", "87%"]]
 
 
 # the rows of the paper's tables, then ours
 ORDER = [
-    *("raw k-means", "token pooling", "cluster merging"),
-    *("normalised k-means", "refined, one stage", "full", "shortlist oracle"),
-    *("full, per cent of uncompressed", "full, sets improved"),
-    *("hierarchical pooling", "token pooling, raw (control)", "normalised k-means, scaled"),
-    "normalised k-means, 2 bits",
-    "Ward clusters, 1 bit",
-    *("centroids and residuals", "codewords", "codewords, adapted", "uncompressed"),
+    *("raw-kmeans", "token-pooling", "cluster-merging"),
+    *("glie-free", "glie-stage1", "glie", "oracle"),
+    *("hierarchical-pooling", "token-pooling-raw", "glie-free-scaled", "quantised", "ward-1bit"),
+    *("plaid", "glie-bytes", "glie-bytes-adapted", "uncompressed"),
 ]
 
 
 def test_the_rows_of_the_paper_in_its_order() -> None:
-    methods = [method for method in reversed(TITLES) if method != "uncompressed"]
+    methods = [method for method in reversed(NAMES) if method != "uncompressed"]
     results = [
         make(dataset, method, k, 0, [0.6 if (dataset, method) == ("a", "glie") else 0.4])
         for dataset in "ab"
@@ -115,27 +109,24 @@ def test_the_rows_of_the_paper_in_its_order() -> None:
     results += [make(dataset, "uncompressed", None, 0, [0.8]) for dataset in "ab"]
     table = main_sweep(Results(results))
     assert [row[0] for row in table.rows] == ORDER
-    by_name = {name: cells for name, *cells in table.rows}
-    assert by_name["full, per cent of uncompressed"] == ["62%", "62%"]  # of 0.5 in 0.8
-    assert by_name["full, sets improved"] == ["1 of 2", "1 of 2"]
+    kept = percentages(Results(results))
+    assert kept is not None
+    assert ["glie", "62%", "62%"] in kept.rows  # of 0.5 in 0.8
     (first, *rest) = per_set(Results(results))[0].rows
-    assert first[0] == "raw k-means, bytes a page"
-    assert [name for name, *_ in rest if not name.endswith(", kept")] == [
-        name for name in ORDER if not name.startswith("full, ")
-    ]
+    assert first[0] == "raw-kmeans, bytes a page"
+    assert [name for name, *_ in rest if not name.endswith(", kept")] == ORDER
     wins = improved(Results(results))
     assert wins is not None
-    assert "normalised k-means itself is compared with the others" in wins.note
-    assert "hierarchical pooling" in wins.note
-    assert "control" not in wins.note
+    assert ["glie", "1 of 2", "1 of 2"] in wins.rows
+    assert "glie-free itself is compared with the others" in wins.note
+    assert "hierarchical-pooling" in wins.note
+    assert "token-pooling-raw" not in wins.note
 
 
 def test_a_part_of_the_methods_keeps_the_order() -> None:
     some = ("hierarchical-pooling", "glie", "raw-kmeans")
     table = main_sweep(Results([make("a", method, 2, 0, [0.5]) for method in some]))
-    assert [row[0] for row in table.rows] == [
-        *("raw k-means", "full", "full, sets improved", "hierarchical pooling")
-    ]
+    assert [row[0] for row in table.rows] == [*("raw-kmeans", "glie", "hierarchical-pooling")]
 
 
 def test_the_tables_of_sizes_and_shortlists(results: list[Result]) -> None:
@@ -148,7 +139,7 @@ def test_the_tables_of_sizes_and_shortlists(results: list[Result]) -> None:
         for k, cell in zip((4, 16), cells, strict=True):
             here = [r.ndcg for r in results if r.setting.variant == size and r.setting.k == k]
             assert cell == f"{np.mean(here):.3f}"
-    assert found["shortlist"].header == ["L", "full", "shortlist oracle"]
+    assert found["shortlist"].header == ["L", "glie", "oracle"]
     assert [row[0] for row in found["shortlist"].rows] == ["5", "10", "20", "50", "100"]
     for length, *cells in found["shortlist"].rows:
         for method, cell in zip(("glie", "oracle"), cells, strict=True):

@@ -14,7 +14,7 @@ from glie.encoders import Encoder
 from glie.evaluation import Dataset, Encoded, encode, encoding
 from glie.evaluation.experiment import run
 from glie.evaluation.fits import Codecs
-from glie.evaluation.methods import ADAPTED, SHIPPED, TITLES
+from glie.evaluation.methods import ADAPTED, NAMES, SHIPPED
 from glie.evaluation.plan import Plan
 from glie.evaluation.store import Result, Store
 from glie.identity import EncoderId
@@ -26,7 +26,7 @@ QUICK = dataclasses.replace(
 )
 
 
-ALL = list(TITLES)
+ALL = list(NAMES)
 
 
 PAGES = 70

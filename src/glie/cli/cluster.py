@@ -20,6 +20,7 @@ from glie.cli.index import (
     KeepImages,
     Language,
     Ocr,
+    OcrLang,
     TextOf,
     run,
 )
@@ -183,6 +184,7 @@ def index(
     encoder: EncoderName = None,
     keep_images: KeepImages = False,
     ocr: Ocr = True,
+    ocr_lang: OcrLang = None,
     text: TextOf = "auto",
     language: Language = None,
     engine: Annotated[
@@ -225,7 +227,7 @@ def index(
     if (to is None) == (engine is None):
         raise typer.BadParameter("Missing option '--to' (or --engine): give one of them.")
     choice = CodecChoice(bytes_per_page, k, dtype, codec)
-    Reading(text=text)  # refused before a folder is created
+    reading = Reading(keep_images, ocr, text, ocr_lang)  # refused before a folder is created
     if engine is not None and (text, language) != ("auto", None):
         raise InputError("--text, --language: an engine holds no words; leave them out")
     if keep_shards is not None and to is None:
@@ -235,7 +237,6 @@ def index(
     target: Target
     fresh = to is not None and not to.exists()
     if to is not None and many:
-        reading = Reading(keep_images, ocr, text)
         with status_line("loading the encoder"):
             target, reader = open_or_create_shards(
                 to,
@@ -255,7 +256,7 @@ def index(
         there = connected(str(engine), location, collection, api_key)
         with status_line("loading the encoder"):
             target, reader = open_or_create_collection(
-                there, documents, encoder, choice, shards=place, ocr=ocr
+                there, documents, encoder, choice, shards=place, ocr=ocr, ocr_lang=ocr_lang
             )
     try:
         run(
@@ -270,6 +271,7 @@ def index(
                 keep_images=keep_images,
                 ocr=ocr,
                 text=text,
+                ocr_lang=ocr_lang,
                 progress=show,
             ),
             as_json,

@@ -11,7 +11,7 @@ import rich.table
 import typer
 
 import glie
-from glie.cli.index import Documents, EncoderName, Language, Ocr, TextOf
+from glie.cli.index import Documents, EncoderName, Language, Ocr, OcrLang, TextOf
 from glie.cli.shared import Cache, Json, load_encoder, say_left_out
 from glie.cli.show_index import size
 from glie.cli.terminal import errors, output, print_json, progress_bar, status_line
@@ -116,6 +116,7 @@ def fit_sample(
         int, typer.Option(metavar="BYTES", help="Size of a page on disk.")
     ] = 520,
     ocr: Ocr = True,
+    ocr_lang: OcrLang = None,
     text: TextOf = "auto",
     language: Language = None,
     seed: Annotated[int, typer.Option(help="The same seed draws the same pages.", min=0)] = 0,
@@ -141,7 +142,7 @@ def fit_sample(
 
     check_place(to)
     budget = glie.Codec(bytes_per_page=bytes_per_page)
-    reading = Reading(ocr=ocr, text=text)
+    reading = Reading(ocr=ocr, text=text, ocr_lang=ocr_lang)
     reader = load_encoder(encoder)
     with progress_bar() as show:
         made = fitted_codec(

@@ -67,6 +67,17 @@ Ocr = Annotated[
         rich_help_panel=RARE,
     ),
 ]
+OcrLang = Annotated[
+    str | None,
+    typer.Option(
+        "--ocr-lang",
+        metavar="LANG",
+        help="The language that OCR reads, by tesseract's names: deu, fra, deu+eng. Its data is "
+        "installed apart: docs/guide.md says how.",
+        show_default="as in the last run, at first eng",
+        rich_help_panel=RARE,
+    ),
+]
 TextOf = Annotated[
     str,
     typer.Option(
@@ -133,6 +144,7 @@ def index(
     encoder: EncoderName = None,
     keep_images: KeepImages = False,
     ocr: Ocr = True,
+    ocr_lang: OcrLang = None,
     text: TextOf = "auto",
     language: Language = None,
     k: K = None,
@@ -153,7 +165,7 @@ def index(
     from glie.ingest import Reading, ingest
 
     choice = CodecChoice(bytes_per_page, k, dtype, codec)
-    Reading(text=text)  # refused before a folder is created
+    Reading(ocr=ocr, text=text, ocr_lang=ocr_lang)  # refused before a folder is created
     fresh = not to.exists()
     if is_sharded(to):
         raise glie.IndexFolderError(
@@ -166,7 +178,14 @@ def index(
     run(
         target,
         lambda show: ingest(
-            target, reader, documents, keep_images=keep_images, ocr=ocr, text=text, progress=show
+            target,
+            reader,
+            documents,
+            keep_images=keep_images,
+            ocr=ocr,
+            text=text,
+            ocr_lang=ocr_lang,
+            progress=show,
         ),
         as_json,
         fresh=fresh,
@@ -179,6 +198,7 @@ def add(
     encoder: MadeWith = None,
     keep_images: KeepImages = False,
     ocr: Ocr = True,
+    ocr_lang: OcrLang = None,
     text: TextOf = "auto",
     as_json: Json = False,
 ) -> None:
@@ -192,7 +212,14 @@ def add(
     run(
         target,
         lambda show: ingest(
-            target, reader, documents, keep_images=keep_images, ocr=ocr, text=text, progress=show
+            target,
+            reader,
+            documents,
+            keep_images=keep_images,
+            ocr=ocr,
+            text=text,
+            ocr_lang=ocr_lang,
+            progress=show,
         ),
         as_json,
     )
@@ -264,8 +291,7 @@ def _print_size(facts: glie.IndexInfo) -> None:
 
 
 def _print_problems(report: Report) -> None:
-    hint = ocr_hint(report)
-    if hint:
+    for hint in filter(None, [ocr_hint(report), language_hint(report)]):
         errors.print(hint, style="yellow", soft_wrap=True)
     if report.documents_gone:
         gone = count(len(report.documents_gone), "indexed document")
@@ -278,6 +304,19 @@ def _print_problems(report: Report) -> None:
         errors.print(f"{count(len(report.problems), 'problem')}:", style="red")
     for problem in report.problems:
         errors.print(problem, style="red", soft_wrap=True)
+
+
+def language_hint(report: Report) -> str | None:
+    """Said where most pages are in a language that the encoder does not read."""
+    if 2 * report.pages_not_english <= report.pages_added:
+        return None
+    found = f"{report.pages_not_english:,} of {count(report.pages_added, 'page')}"
+    seem = "seems" if report.pages_added == 1 else "seem"
+    return (
+        f"{found} {seem} not to be in English, the only language that this index's encoder reads; "
+        "many are read by `glie index --encoder multilingual` into a new index "
+        '(pip install "glie[multilingual]")'
+    )
 
 
 def ocr_hint(report: Report) -> str | None:

@@ -30,7 +30,7 @@ def print_results(measured: Measured) -> None:
         what = f"{count(len(one.page_ids), 'page')}, {count(len(one.queries), 'question')}"
         print_table(table._replace(title=f"{one.name}: {what}; nDCG@5"))
     shown = {"projected", "shortlist", CODEWORD_SHORTLIST, "capacity", "data"}
-    shown |= {"main"} if len(sets) > 1 else set()
+    shown |= {"main", "percent"} if len(sets) > 1 else set()
     for table in tables(results):
         if table.name in shown:
             print_table(table)
@@ -103,12 +103,12 @@ def print_fit(codec: glie.Codec, to: Path) -> None:
         apart = "about pages that were fitted on: too few pages have questions"
     print(f"nDCG@5 on {asked} held out, {apart}; over all pages:")
     table = rich.table.Table(box=None, pad_edge=False)
-    for heading in ("k", "normalised k-means", "one stage", "two stages", "kept"):
+    for heading in ("k", "glie-free", "glie-stage1", "glie", "kept"):
         table.add_column(heading, justify="right")
     for budget in codec.scores:
         kept = "refined, regenerated" if budget.step else "refined, not regenerated"
         if not budget.cascade_pays:
-            kept = "normalised k-means: fitting did not help"
+            kept = "glie-free: fitting did not help"
         table.add_row(
             str(budget.k),
             f"{budget.free:.3f}",

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from glie.cli import fail
-from glie.cli.index import BytesPerPage, EncoderName, KeepImages, Language, Ocr, TextOf, ocr_hint
+from glie.cli.index import (
+    BytesPerPage,
+    EncoderName,
+    KeepImages,
+    Language,
+    Ocr,
+    OcrLang,
+    TextOf,
+    language_hint,
+    ocr_hint,
+)
 from glie.cli.terminal import errors, output, progress_bar, status_line
 from glie.errors import GlieError, LockedError
 from glie.wording import count, printable
@@ -38,6 +48,7 @@ def watch(
     encoder: EncoderName = None,
     keep_images: KeepImages = False,
     ocr: Ocr = True,
+    ocr_lang: OcrLang = None,
     text: TextOf = "auto",
     language: Language = None,
 ) -> None:
@@ -54,7 +65,7 @@ def watch(
     from glie.watching import changes, check_folders
 
     choice = CodecChoice(bytes_per_page)
-    reading = Reading(keep_images, ocr, text)  # refused before a folder is created
+    reading = Reading(keep_images, ocr, text, ocr_lang)  # refused before a folder is created
     check_folders(folders)
     follower = _Follower(folders, to, encoder, choice, language, reading)
     try:
@@ -78,6 +89,7 @@ class _Follower:
     reading: Reading
     opened: tuple[Index, Encoder] | None = None  # none before there are documents
     gone: set[str] = dataclasses.field(default_factory=set)  # documents of which this was said
+    language_said: bool = False
     working: bool = False
 
     def follow(self, only: Collection[Path]) -> None:
@@ -130,7 +142,9 @@ class _Follower:
         for name in sorted(gone - self.gone):
             self._line(f"gone {name}: it stays in the index until `glie delete`")
         self.gone = gone
-        for problem in filter(None, [*found.report.problems, ocr_hint(found.report)]):
+        language = None if self.language_said else language_hint(found.report)
+        self.language_said |= language is not None
+        for problem in filter(None, [*found.report.problems, ocr_hint(found.report), language]):
             self._fault(problem)
 
     def _line(self, text: str) -> None:

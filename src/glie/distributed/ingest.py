@@ -54,7 +54,6 @@ from glie.ingest import (
     Reading,
     Report,
     found_documents,
-    lacks_images,
     store_documents,
 )
 from glie.progress import ignore
@@ -96,6 +95,7 @@ def ingest_on_ray(
     keep_images: bool = False,
     ocr: bool = True,
     text: str = "auto",
+    ocr_lang: str | None = None,
     progress: OnIngestProgress = ignore,
 ) -> Report:
     """`ingest` on a Ray cluster: the one that this process is connected to, the one that the
@@ -112,18 +112,19 @@ def ingest_on_ray(
     if keep_images and isinstance(target, Collection):
         raise InputError("keep_images: pictures are kept in an index, not in an engine")
     has_words = not isinstance(target, Collection)  # an engine holds none
-    reading = Reading(keep_images, ocr, text if has_words else "none")
+    reading = Reading(keep_images, ocr, text if has_words else "none", ocr_lang)
     paths, place = list(paths), Path(shards).absolute()
     by_name = functools.partial(load_recorded, EncoderId.of(encoder))
-    task = _Task(place, load or by_name, EncoderId.of(encoder), reading, _language(target))
     lock = contextlib.nullcontext() if isinstance(target, Collection) else target.writing()
     with lock, _folder(place), cluster(workers) as ray, _quiet():
         take_unfinished(target, place)
         known, report = known_documents(target), Report()
-        if not isinstance(target, Collection) and keep_images:
-            for document in known.values():
-                if lacks_images(cast(Index, target), document):
-                    document.digest = ""  # read it again
+        reading = reading.beside(known)
+        task = _Task(place, load or by_name, EncoderId.of(encoder), reading, _language(target))
+        index = None if isinstance(target, Collection) else cast(Index, target)
+        for document in known.values():
+            if reading.wants_again(index, document):
+                document.digest = ""
         found = named_apart(found_documents(paths), known)
         waiting, done = found, 0
         if target.codec.adapts and isinstance(target, Index) and target.dim is None:
@@ -157,6 +158,7 @@ def open_or_create_collection(
     *,
     shards: str | os.PathLike[str],
     ocr: bool = True,
+    ocr_lang: str | None = None,
 ) -> tuple[Collection, Encoder]:
     """Open the collection in an engine, or create it for these documents; load its encoder.
 
@@ -171,7 +173,7 @@ def open_or_create_collection(
     found_documents(documents)
     reader = load_encoder(encoder)
     entry = EncoderId.of(reader)
-    reading = Reading(ocr=ocr, text="none")
+    reading = Reading(ocr=ocr, text="none", ocr_lang=ocr_lang)
     codec = first_shard(choice.codec_for(entry), reader, documents, shards, reading)
     dim = reader.encode_queries(["a"])[0].shape[1]
     return Collection.create(engine, codec, dim, encoder=entry), reader

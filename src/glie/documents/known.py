@@ -36,6 +36,8 @@ class KnownDocument:
     digest: str
     missing: int  # pages that could not be read when it was indexed
     ids: list[str]
+    ocr_lang: str | None = None  # the language that OCR was told, if any
+    scanned: bool = False  # whether pages were read by OCR
 
 
 def known_documents(pages: Records) -> dict[str, KnownDocument]:
@@ -47,8 +49,17 @@ def known_documents(pages: Records) -> dict[str, KnownDocument]:
             # pages added in Python may lack the other keys
             path, digest = (str(metadata.get(key, "")) for key in ("path", "digest"))
             missing = metadata.get("missing", 0)
-            known.setdefault(name, KnownDocument(path, digest, missing, [])).ids.append(page_id)
+            lang = metadata.get("ocr_lang")
+            document = known.setdefault(name, KnownDocument(path, digest, missing, [], lang))
+            document.ids.append(page_id)
+            document.scanned |= metadata.get("origin") == "ocr"
     return known
+
+
+def last_ocr_lang(known: Mapping[str, KnownDocument]) -> str | None:
+    """The language that OCR was told for the last document for which it was told any."""
+    told = [document.ocr_lang for document in known.values() if document.ocr_lang]
+    return told[-1] if told else None
 
 
 def pages_of(index: Indexed, names: Iterable[str]) -> list[str]:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from glie.documents.find import KINDS
 from glie.documents.images import ocr_available, picture_kind
+from glie.documents.ocr_languages import ENGLISH
 from glie.documents.read import DocumentPage, page_text, scanned_text, small_picture
 from glie.errors import GlieError, MissingExtraError
 
@@ -100,7 +101,7 @@ def original_text(metadata: Mapping[str, Any], *, ocr: bool = False) -> str:
     try:
         path, number = Path(metadata["path"]), metadata["page"]
         if ocr and metadata.get("origin") == "ocr" and ocr_available():
-            return scanned_text(path, number)
+            return scanned_text(path, number, metadata.get("ocr_lang", ENGLISH))
         return page_text(path, number)
     except MissingExtraError:
         raise

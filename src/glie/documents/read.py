@@ -25,6 +25,7 @@ from glie.documents.images import (
     open_picture,
     picture_text,
 )
+from glie.documents.ocr_languages import ENGLISH
 from glie.documents.opened import document_texts, open_document
 from glie.documents.text import has_text, text_pages
 from glie.errors import DocumentError
@@ -45,6 +46,7 @@ class DocumentPage:
     text: str
     # from a text layer or file; by OCR; no text and OCR not tried; no text even by OCR
     origin: Literal["text", "ocr", "none", "blank"]
+    ocr_lang: str = ENGLISH  # the language that OCR reads it in, as tesseract names it
 
     @property
     def id(self) -> str:
@@ -62,7 +64,7 @@ class DocumentPage:
     def words(self) -> list[Word]:
         """The words with their positions: from the text layer, or by OCR where there is none."""
         if self.origin == "ocr":
-            return images.read_image(self.image(OCR_PIXELS))[1]
+            return images.read_image(self.image(OCR_PIXELS), self.ocr_lang)[1]
         if self.origin == "text" and KINDS.get(self.path.suffix.lower()) == "pdf":
             with open_document(self.path) as found, _page_errors(self._name, "read"):
                 return [Word(*word) for word in found.words(self.number)]
@@ -77,12 +79,16 @@ class ReadDocument(NamedTuple):
 
 
 def read_document(
-    document: FoundDocument, *, ocr: bool = True, each: Callable[[bool], None] = lambda by_ocr: None
+    document: FoundDocument,
+    *,
+    ocr: bool = True,
+    ocr_lang: str = ENGLISH,
+    each: Callable[[bool], None] = lambda by_ocr: None,
 ) -> ReadDocument:
     """Read all pages of one file; raise DocumentError when none can be read.
 
-    With `ocr`, pages without text are read by OCR if that extra is installed. `each` is called
-    after every page: whether OCR looked at it.
+    With `ocr`, pages without text are read by OCR, in the language `ocr_lang`, if that extra is
+    installed. `each` is called after every page: whether OCR looked at it.
     """
     pictured = has_picture(document.path)
     try:
@@ -101,7 +107,7 @@ def read_document(
         if isinstance(text, Exception):
             problems.append(f"{document.name}, page {number}: cannot be read: {text}")
             continue
-        page = DocumentPage(document.name, number, document.path, text, "text")
+        page = DocumentPage(document.name, number, document.path, text, "text", ocr_lang)
         by_ocr = pictured and not has_text(text) and ocr and images.ocr_available()
         if not pictured and not text.strip():
             page = _without_text(page, "blank")
@@ -130,7 +136,9 @@ def _texts(document: FoundDocument) -> Iterable[str | Exception]:
 
 
 def _by_ocr(page: DocumentPage) -> DocumentPage:
-    text = picture_text(page.image(OCR_PIXELS))
+    picture = page.image(OCR_PIXELS)
+    with _page_errors(page._name, "read by OCR"):
+        text = picture_text(picture, page.ocr_lang)
     if not text:
         return _without_text(page, "blank")
     return dataclasses.replace(page, text=text, origin="ocr")
@@ -164,14 +172,14 @@ def page_text(path: Path, number: int) -> str:
                 return found.text(number)
 
 
-def scanned_text(path: Path, number: int) -> str:
+def scanned_text(path: Path, number: int, lang: str = ENGLISH) -> str:
     """Read the text of one page again, by OCR, which is slow: the last 256 are cached."""
-    return _scanned_text(path, number, path.stat().st_mtime_ns)
+    return _scanned_text(path, number, lang, path.stat().st_mtime_ns)
 
 
 @functools.lru_cache(maxsize=256)
-def _scanned_text(path: Path, number: int, changed: int) -> str:
-    return picture_text(_render(path, number, OCR_PIXELS, f"{path.name}, page {number}"))
+def _scanned_text(path: Path, number: int, lang: str, changed: int) -> str:
+    return picture_text(_render(path, number, OCR_PIXELS, f"{path.name}, page {number}"), lang)
 
 
 def small_picture(page: DocumentPage) -> bytes | None:

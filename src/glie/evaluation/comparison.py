@@ -28,7 +28,7 @@ from glie.progress import OnProgress, ignore
 
 OTHERS, OWN = "others", "own"
 NETWORKS = (
-    "refined and full: the fitted networks, measured at every k; a codec in use leaves them out at "
+    "glie-stage1 and glie: the fitted networks, measured at every k; a codec in use leaves them out at "
     "a k where they did not pay on its holdout."
 )
 

@@ -41,8 +41,7 @@ NORM_POWER = -0.1  # docs/experiments.md: The stored norm
 class Method(NamedTuple):
     """A way to store a page in k vectors, or in some bytes."""
 
-    name: str
-    title: str
+    name: str  # in options, tables and plots
     citation: str
     compress: Callable[[Pages, int, int], Codes]  # from pages, a budget and a seed
     seeded: bool = False  # whether the seed matters
@@ -75,7 +74,6 @@ def quantised(pages: Pages, bytes_per_page: int, seed: int = 0) -> Codes:
 FREE = (
     Method(
         "raw-kmeans",
-        "raw k-means",
         "Per-page k-means centroids as they are (Lloyd 1982, k-means++ seeds).",
         raw_kmeans,
         seeded=True,
@@ -83,7 +81,6 @@ FREE = (
     ),
     Method(
         "token-pooling",
-        "token pooling",
         "Means of consecutive windows, normalised, after Clavié, Chaffin and Adams 2024.",
         token_pooling,
         baseline=True,
@@ -91,51 +88,44 @@ FREE = (
     ),
     Method(
         "cluster-merging",
-        "cluster merging",
         "Hierarchical clustering on cosine, means: Light-ColPali without training, Ma et al. 2025.",
         cluster_merging,
         baseline=True,
     ),
     Method(
         "hierarchical-pooling",
-        "hierarchical pooling",
         "Ward clustering, normalised means, by sentence-transformers' HierarchicalTokenPooling.",
         hierarchical_pooling,
         baseline=True,
     ),
     Method(
         "token-pooling-raw",
-        "token pooling, raw (control)",
         "The means of token pooling without normalising: a control, not a baseline.",
         token_pooling_raw,
     ),
     Method(
         "glie-free",
-        "normalised k-means",
-        "k-means centroids projected to the sphere: GLIE's training-free code.",
+        "Normalised k-means: centroids projected to the sphere, GLIE's training-free code.",
         glie_free,
         seeded=True,
         baseline=True,
     ),
     Method(
         "glie-free-scaled",
-        "normalised k-means, scaled",
-        f"The same, each vector with the length |c|^{NORM_POWER}, for centroid c before "
+        f"Normalised k-means, each vector with the length |c|^{NORM_POWER}, for centroid c before "
         "normalising: a wide cluster reaches further.",
         scaled,
         seeded=True,
     ),
     Method(
         "quantised",
-        "normalised k-means, 2 bits",
-        "The same at 2 bits a number, with as many vectors as fit.",
+        "Normalised k-means at 2 bits a number, with as many vectors as fit.",
         quantised,
         seeded=True,
         by_bytes=True,
     ),
     Method(
         "ward-1bit",
-        "Ward clusters, 1 bit",
         "Ward clusters, the sign of each number of their unit means, as many as fit: the "
         "training-free code of optivision-rag 0.5 (HierarchicalMerge, binary).",
         ward_1bit,
@@ -165,15 +155,15 @@ def fitted(codec: Codec) -> tuple[Method, Method]:
 
     stage1, full = LEARNED["glie-stage1"], LEARNED["glie"]
     return (
-        Method("glie-stage1", *stage1, one_stage, seeded=True),
-        Method("glie", *full, two_stages, seeded=True),
+        Method("glie-stage1", stage1, one_stage, seeded=True),
+        Method("glie", full, two_stages, seeded=True),
     )
 
 
 def residual_coded(code: ResidualCode) -> Method:
     """PLAID-style codes, with centroids fitted on other sets."""
     compress = functools.partial(plaid, code)
-    return Method(PLAID, *LEARNED[PLAID], compress, by_bytes=True, size=plaid_bytes)
+    return Method(PLAID, LEARNED[PLAID], compress, by_bytes=True, size=plaid_bytes)
 
 
 def codebook_for(encoder: EncoderId, dim: int) -> Codebook | None:
@@ -187,37 +177,34 @@ def codebook_for(encoder: EncoderId, dim: int) -> Codebook | None:
 
 ORACLE, UNCOMPRESSED, PLAID = "oracle", "uncompressed", "plaid"
 WITH_CODEWORDS = SHIPPED, ADAPTED = "glie-bytes", "glie-bytes-adapted"
-# title and citation of the methods that need a codec, a codebook or no code at all
-LEARNED = {
-    "glie-stage1": ("refined, one stage", "GLIE's refined code by itself."),
-    "glie": ("full", "GLIE: the refined code, and the shortlist regenerated."),
-    ORACLE: ("shortlist oracle", "GLIE's shortlist, reranked with the true vectors."),
+# what the methods are that need a codec, a codebook or no code at all
+LEARNED: dict[str, str] = {
+    "glie-stage1": "GLIE's refined code by itself, searched in one stage.",
+    "glie": "GLIE as in the paper: the refined code, and the shortlist regenerated.",
+    ORACLE: "GLIE's shortlist, reranked with the true vectors.",
     PLAID: (
-        "centroids and residuals",
         "Ward clusters, each mean as a centroid's id and 1 bit a number, after ColBERTv2 and PLAID "
-        "(Santhanam et al. 2022); the centroids are fitted on other sets, pooled in the same way.",
+        "(Santhanam et al. 2022); the centroids are fitted on other sets, pooled in the same way."
     ),
     SHIPPED: (
-        "codewords",
         "GLIE in bytes: anchors at 2 bits a number, and residuals as codewords of the codebook "
         "that glie ships, or that `glie codec make` has made for the encoder; the shortlist is "
-        "reconstructed from them and reranked.",
+        "reconstructed from them and reranked."
     ),
     ADAPTED: (
-        "codewords, adapted",
         "What an index of any other encoder stores: codewords or coordinates, with a table fitted "
-        "on the set's own pages, never on a question, whose bytes are counted; or anchors alone.",
+        "on the set's own pages, never on a question, whose bytes are counted; or anchors alone."
     ),
-    UNCOMPRESSED: ("uncompressed", "Exact MaxSim over all vectors of every page."),
+    UNCOMPRESSED: "Exact MaxSim over all vectors of every page.",
 }
-_CITATIONS = {method.name: (method.title, method.citation) for method in FREE} | LEARNED
+_CITATIONS = {method.name: method.citation for method in FREE} | LEARNED
 # The order of rows in tables: the paper's methods as in the paper, then all others.
 PAPER = (
     *("raw-kmeans", "token-pooling", "cluster-merging"),
     *("glie-free", "glie-stage1", "glie", ORACLE),
 )
 CITATIONS = {name: _CITATIONS[name] for name in PAPER} | _CITATIONS
-TITLES = {name: title for name, (title, _) in CITATIONS.items()}
+NAMES = tuple(CITATIONS)
 BASELINES = tuple(method.name for method in FREE if method.baseline)
 LADDER = ("raw-kmeans", "glie-free", "glie-stage1", "glie")
 OURS = (*LADDER[1:], "glie-free-scaled", "quantised", *WITH_CODEWORDS)
@@ -236,10 +223,10 @@ def chosen_methods(names: str | None, *, codec: bool = False, fits: bool = False
     wanted = list(USUAL) if names is None else [name.strip() for name in names.split(",")]
     wanted = [ALIASES.get(name, name) for name in wanted]
     if wanted == ["all"]:
-        wanted = list(TITLES)
+        wanted = [*NAMES]
     for name in wanted:
-        if name not in TITLES:
-            known = ", ".join(TITLES)
+        if name not in NAMES:
+            known = ", ".join(NAMES)
             raise InputError(f"--methods: {name!r} is unknown; expected all, or some of: {known}")
     lacking: set[str] = set()
     for needy, given, what in (
@@ -250,4 +237,4 @@ def chosen_methods(names: str | None, *, codec: bool = False, fits: bool = False
         if mine and names not in (None, "all"):
             raise InputError(f"--methods: {', '.join(sorted(mine))} need {what}")
         lacking |= mine
-    return [name for name in TITLES if name in wanted and name not in lacking]
+    return [name for name in NAMES if name in wanted and name not in lacking]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from glie.errors import InputError, MissingExtraError
-from glie.evaluation.methods import ADAPTED, ORACLE, OURS, PLAID, SHIPPED, TITLES, UNCOMPRESSED
+from glie.evaluation.methods import ADAPTED, ORACLE, OURS, PLAID, SHIPPED, UNCOMPRESSED
 from glie.evaluation.results import Results, margin, margins
 from glie.geometry import CorpusGeometry
 
@@ -145,7 +145,7 @@ def plot_quality(results: Results, path: str | os.PathLike[str]) -> None:
         sizes, scores = zip(*points, strict=True)
         thick = 2.2 if method in ("glie", SHIPPED) else 1.4
         axes.plot(sizes, scores, marker="o", markersize=4, linewidth=thick, color=COLOURS[method])
-        ends.append((sizes[-1], scores[-1], TITLES[method], COLOURS[method]))
+        ends.append((sizes[-1], scores[-1], method, COLOURS[method]))
         drawn += sizes
     _label_ends(axes, ends)
     ceiling = results.ceiling
@@ -189,7 +189,7 @@ def plot_margin(results: Results, path: str | os.PathLike[str]) -> None:
             lows, highs = [gain.low for gain in gains], [gain.high for gain in gains]
             axes.fill_between(places, lows, highs, color=COLOURS[method], alpha=0.12, linewidth=0)
         axes.plot(places, means, marker="o", markersize=5, color=COLOURS[method])
-        ends.append((places[-1], means[-1], TITLES[method], COLOURS[method]))
+        ends.append((places[-1], means[-1], method, COLOURS[method]))
     _label_ends(axes, ends)
     axes.axhline(0, color=INK, linewidth=0.8)
     axes.set_xticks(places, results.columns)

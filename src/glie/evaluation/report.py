@@ -108,7 +108,7 @@ def _about(sets: Sequence[Encoded], notes: Sequence[str]) -> list[str]:
 
 def _cited(results: Results) -> list[str]:
     shown = {result.setting.method for result in results.all}
-    return [f"{title}: {text}" for name, (title, text) in CITATIONS.items() if name in shown]
+    return [f"{name}: {text}" for name, text in CITATIONS.items() if name in shown]
 
 
 def _markdown(report: _Report) -> str:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from glie.evaluation.methods import BASELINES, TITLES, UNCOMPRESSED
+from glie.evaluation.methods import BASELINES, NAMES, UNCOMPRESSED
 from glie.evaluation.store import Result
 
 RESAMPLES = 2000  # of the bootstrap
@@ -69,7 +69,7 @@ class Results:
         """Methods with a result on every set at every budget, in the usual order."""
         return [
             method
-            for method in TITLES
+            for method in NAMES
             if method != UNCOMPRESSED
             and self.budgets
             and all(self.of(data, method, k) for data in self.datasets for k in self.budgets)

@@ -18,11 +18,10 @@ from glie.evaluation.methods import (
     ADAPTED,
     BASELINES,
     LADDER,
+    NAMES,
     ORACLE,
     OURS,
-    PAPER,
     SHIPPED,
-    TITLES,
     UNCOMPRESSED,
 )
 from glie.evaluation.results import RESAMPLES, Estimate, Results, margins
@@ -30,6 +29,7 @@ from glie.evaluation.store import Result, Setting
 from glie.geometry import CorpusGeometry, overall
 from glie.measures import MEASURES
 
+FURTHER = {name: shown for name, shown in MEASURES.items() if name != "ndcg_at_5"}
 PROJECTED = (10_000, 1_000_000)  # numbers of pages that share a codebook
 
 
@@ -56,7 +56,7 @@ def rows(results: Results) -> list[dict[str, Any]]:
         (dataset, method, k)
         for dataset in results.datasets
         for k in (*results.budgets, None)
-        for method in TITLES
+        for method in NAMES
         if results.of(dataset, method, k)
     ]
     for dataset, method, k in keys:
@@ -82,24 +82,11 @@ def rows(results: Results) -> list[dict[str, Any]]:
 
 
 def main_sweep(results: Results) -> Table:
-    """Macro-averaged nDCG@5 of every method at every budget. Below the paper's methods: what the
-    full one keeps, and on how many sets it is above the strongest training-free method."""
-    budgets, ceiling, full = results.budgets, results.ceiling, TITLES["glie"]
-    body = [
-        [TITLES[method], *(str(results.macro(method, k)) for k in budgets)]
-        for method in results.methods
-    ]
-    about = []
-    if ceiling and "glie" in results.methods:
-        kept = [f"{results.macro('glie', k).mean / ceiling:.0%}" for k in budgets]
-        about.append([f"{full}, per cent of uncompressed", *kept])
-    gains = margins(results, "glie")
-    if gains:
-        about.append([f"{full}, sets improved", *(f"{gain.wins} of {gain.sets}" for gain in gains)])
-    above = sum(method in PAPER for method in results.methods)
-    body[above:above] = about
+    """Macro-averaged nDCG@5 of every method at every budget."""
+    budgets, ceiling = results.budgets, results.ceiling
+    body = [[name, *(str(results.macro(name, k)) for k in budgets)] for name in results.methods]
     if ceiling is not None:
-        body.append([TITLES[UNCOMPRESSED], *[f"{ceiling:.3f}"] * len(budgets)])
+        body.append([UNCOMPRESSED, *[f"{ceiling:.3f}"] * len(budgets)])
     sets = len(results.datasets)
     title = f"nDCG@5, macro-averaged over {sets} set{'' if sets == 1 else 's'}"
     return Table("main", title, ["method", *results.columns], body)
@@ -113,17 +100,17 @@ def per_set(results: Results) -> list[Table]:
         if results.methods and not results.in_bytes:
             first = results.methods[0]
             sizes = [results.of(dataset, first, k)[0].bytes_per_page for k in results.budgets]
-            body.append([f"{TITLES[first]}, bytes a page", *(f"{size:,.0f}" for size in sizes)])
+            body.append([f"{first}, bytes a page", *(f"{size:,.0f}" for size in sizes)])
         body += [
-            [TITLES[method], *(str(results.ndcg(dataset, method, k)) for k in results.budgets)]
+            [method, *(str(results.ndcg(dataset, method, k)) for k in results.budgets)]
             for method in results.methods
         ]
         if results.of(dataset, UNCOMPRESSED, None):
             ceiling = results.ndcg(dataset, UNCOMPRESSED, None).mean
             for method in [one for one in results.methods if ceiling and one in OURS]:
                 kept = [results.ndcg(dataset, method, k).mean / ceiling for k in results.budgets]
-                body.append([f"{TITLES[method]}, kept", *(f"{part:.0%}" for part in kept)])
-            body.append([TITLES[UNCOMPRESSED], *[f"{ceiling:.3f}"] * len(results.budgets)])
+                body.append([f"{method}, kept", *(f"{part:.0%}" for part in kept)])
+            body.append([UNCOMPRESSED, *[f"{ceiling:.3f}"] * len(results.budgets)])
         header = ["method", *results.columns]
         tables.append(Table(f"set-{dataset}", f"nDCG@5 on {dataset}", header, body))
     return tables
@@ -136,7 +123,7 @@ def percentages(results: Results) -> Table | None:
         return None
     body = [
         [
-            TITLES[method],
+            method,
             *(f"{results.macro(method, k).mean / ceiling:.0%}" for k in results.budgets),
         ]
         for method in results.methods
@@ -152,8 +139,8 @@ def improved(results: Results) -> Table | None:
     for method in OURS:
         gains = margins(results, method)
         if gains:
-            body.append([TITLES[method], *(f"{gain.wins} of {gain.sets}" for gain in gains)])
-            body.append([f"{TITLES[method]}, margin", *map(str, gains)])
+            body.append([method, *(f"{gain.wins} of {gain.sets}" for gain in gains)])
+            body.append([f"{method}, margin", *map(str, gains)])
     if not body:
         return None
     return Table(
@@ -162,7 +149,7 @@ def improved(results: Results) -> Table | None:
         ["method", *results.columns],
         body,
         "The strongest is chosen for each set and budget among those measured of "
-        f"{', '.join(TITLES[name] for name in BASELINES)}; {TITLES['glie-free']} itself is "
+        f"{', '.join(BASELINES)}; glie-free itself is "
         "compared with the others. In brackets a 95% interval by paired "
         f"bootstrap over questions ({RESAMPLES:,} draws).",
     )
@@ -178,11 +165,11 @@ def ladder(results: Results) -> Table | None:
         cells = []
         for k in results.budgets:
             here = results.macro(method, k)
-            gain = here.mean - results.macro(steps[place - 1], k).mean if place else None
-            cells.append(f"{here.mean:.3f}" + ("" if gain is None else f" ({gain:+.3f})"))
-        body.append([TITLES[method], *cells])
+            below = results.macro(steps[place - 1], k).mean if place else 0.0
+            cells.append(f"{here.mean - below:+.3f}" if place else f"{here.mean:.3f}")
+        body.append([method, *cells])
     header = ["part", *results.columns]
-    return Table("ladder", "The ladder: nDCG@5, and what each part adds", header, body)
+    return Table("ladder", "The ladder: what each part adds to nDCG@5", header, body)
 
 
 def shortlists(results: Results) -> Table | None:
@@ -218,7 +205,7 @@ def projected(results: Results) -> Table | None:
 
     return Table(
         "projected",
-        f"Projected: bytes of {TITLES[ADAPTED]}",
+        f"Projected: bytes of {ADAPTED}",
         ["bytes", *results.columns],
         [
             ["codebook", *weight(book)],
@@ -266,11 +253,11 @@ def data_efficiency(results: Results) -> Table | None:
         few, many = min(pages[name]), max(pages[name])
         body.append([name, f"{few:,}" if few == many else f"{few:,} to {many:,}", str(score)])
     title = f"Fitting on fewer pages, at k = {SHORTLIST_K}: nDCG@5"
-    return Table("data", title, ["fitted on", "pages", TITLES["glie"]], body)
+    return Table("data", title, ["fitted on", "pages", "glie"], body)
 
 
 def costs(results: Results) -> Table:
-    """Quality, bytes a page and milliseconds a query of every method; means over sets."""
+    """Further measures, bytes a page and milliseconds a query of every method; means over sets."""
     body = []
     for method in results.methods:
         body += [_cost(results, method, k) for k in results.budgets]
@@ -279,8 +266,8 @@ def costs(results: Results) -> Table:
     budget = "budget" if results.in_bytes else "k"
     return Table(
         "costs",
-        "Quality and cost",
-        ["method", budget, "bytes a page", *MEASURES.values(), "ms a query"],
+        "Further measures, and cost",
+        ["method", budget, "bytes a page", *FURTHER.values(), "ms a query"],
         body,
         "Means over sets and seeds. Milliseconds a query are measured on one batch of all "
         "questions, on the machine that made the table, without reading true vectors from a cache.",
@@ -305,7 +292,9 @@ def tables(results: Results) -> list[Table]:
     found: list[Table | None] = [main_sweep(results), percentages(results), ladder(results)]
     found += [improved(results), projected(results), shortlists(results)]
     found += [codeword_shortlists(results), capacities(results)]
-    found += [data_efficiency(results), *per_set(results), costs(results)]
+    found += [data_efficiency(results)]
+    found += per_set(results) if len(results.datasets) > 1 else []  # one set is its own mean
+    found += [costs(results)]
     return [table for table in found if table is not None]
 
 
@@ -316,9 +305,9 @@ def _cost(results: Results, method: str, k: int | None) -> list[str]:
     def measured(name: str) -> float:
         return results.macro(method, k, lambda result: result.measures[name]).mean
 
-    scores = [f"{measured(name):.3f}" for name in MEASURES]
+    scores = [f"{measured(name):.3f}" for name in FURTHER]
     return [
-        TITLES[method],
+        method,
         "all" if k is None else f"{k:,}",
         f"{stored:,.0f}",
         *scores,
@@ -336,7 +325,7 @@ def _lengths(results: Results, method: str, variant: str, title: str) -> Table |
         [str(length), *(str(found.get((name, length), "-")) for name in both)]
         for length in sorted({length for _, length in found})
     ]
-    return Table(variant, title, ["L", *(TITLES[name] for name in both)], body)
+    return Table(variant, title, ["L", *(name for name in both)], body)
 
 
 def _varied(

@@ -27,6 +27,7 @@ from glie.documents import (
     read_image,
 )
 from glie.documents.known import known_documents
+from glie.documents.ocr_languages import ENGLISH
 from glie.documents.original import unchanged, why_no_text
 from glie.encoders import Encoder
 from glie.encoders.base import Floats, Grid, reads
@@ -221,6 +222,7 @@ class Library:
             Path(metadata["path"]),
             "",
             metadata.get("origin", "text"),
+            metadata.get("ocr_lang", ENGLISH),
         )
 
     def located(self, metadata: dict[str, Any]) -> dict[str, Any]:
@@ -250,7 +252,7 @@ class Library:
     def _scan(self, index: Index, page_id: str, page: DocumentPage) -> tuple[str, list[Word]]:
         """What OCR reads on a page, which takes seconds."""
         key = str(page.path), page.number, index.metadata(page_id)["digest"]
-        return self._scans.get(key, lambda: read_image(page.image(OCR_PIXELS)))
+        return self._scans.get(key, lambda: read_image(page.image(OCR_PIXELS), page.ocr_lang))
 
     def why_no_text(self, index: Index, page_id: str) -> str:
         """The note that stands in place of a page's text."""
