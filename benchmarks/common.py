@@ -1,7 +1,10 @@
-"""Shared by the benchmarks: pages to measure on, and fair timing on a noisy machine."""
+"""Shared by the benchmarks: pages to measure on, fair timing on a noisy machine, and the table that
+`make bench` makes of all of them."""
 
 from __future__ import annotations
 
+import json
+import os
 import platform
 import statistics
 import time
@@ -58,6 +61,24 @@ def interleaved(contenders: Mapping[str, Callable[[], object]], rounds: int) -> 
             run()
             seconds[name].append(time.perf_counter() - began)
     return {name: statistics.median(times) for name, times in seconds.items()}
+
+
+def publish(
+    what: str,
+    ours: float,
+    unit: str = "ms",
+    *,
+    peer: str = "",
+    theirs: float | None = None,
+    goal: str = "",
+) -> None:
+    """Add a row to the table of `make bench` (tools/figures.py): a figure of ours, the same of
+    another library, and a goal, such as "6 times" the peer or "4 ms". GLIE_BENCH names the file
+    of the rows; without it, this does nothing."""
+    row = {"what": what, "ours": ours, "unit": unit, "peer": peer, "theirs": theirs, "goal": goal}
+    if file := os.environ.get("GLIE_BENCH"):
+        with Path(file).open("a") as rows:
+            rows.write(json.dumps(row) + "\n")
 
 
 def machine() -> str:

@@ -11,7 +11,7 @@ import argparse
 import time
 
 import numpy as np
-from common import interleaved, machine
+from common import interleaved, machine, publish
 
 from glie.encoders import Encoder, load_encoder
 
@@ -42,6 +42,11 @@ def main() -> None:
     print(f"{asked.pages} pages of {TOKENS} tokens, {machine()}\n")
     print("| encoder | pages a second | tokens a second | seconds to load |")
     print("| --- | --- | --- | --- |")
+    first, *others = times
+    for name in others:
+        rates = [asked.pages / times[which] for which in (first, name)]
+        what = f"encode pages of {TOKENS} tokens with {first}"
+        publish(what, rates[0], "pages/s", peer=name, theirs=rates[1])
     for name, taken in times.items():
         rate = asked.pages / taken
         print(f"| {name} | {rate:.1f} | {rate * TOKENS:,.0f} | {seconds[name]:.2f} |")

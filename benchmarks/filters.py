@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import machine
+from common import machine, publish
 
 import glie
 from glie.filters import parse
@@ -120,11 +120,16 @@ def main() -> None:
         for text in FILTERS:
             quick = [new_filter(path, text, columns=True) for _ in range(arguments.rounds)]
             middle, found = statistics.median(ms for ms, _ in quick), quick[0][1]
+            if text in (FILTERS[0], FILTERS[2]):
+                new = f"a new filter over {pages:,} pages: {text}"
+                publish(new, middle, peer="reading records", theirs=slow, goal="20 ms")
             print(f"| {text} | {found:,} | {middle:.1f} | {slow / middle:,.0f} |")
         print("\n| change | ms |")
         print("| --- | --- |")
         for name, times in changes(path, pages, arguments.rounds).items():
-            print(f"| {name} | {1000 * statistics.median(times):.0f} |")
+            middle = 1000 * statistics.median(times)
+            publish(f"{name}, {pages:,} pages", middle, goal="100 ms")
+            print(f"| {name} | {middle:.0f} |")
 
 
 def open_writer(path: Path) -> None:

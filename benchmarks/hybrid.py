@@ -1,68 +1,66 @@
 """What words add to the time of a search.
 
-    python benchmarks/hybrid.py [--pages 100000] [--terms 150] [--rounds 21] [--bytes-per-page 520]
+    python benchmarks/hybrid.py [--pages 100000] [--from INDEX] [--terms 150] [--asked 60]
 
-An index of made-up pages is built from batches: some vectors a page near one of its centres, and
-words whose frequencies follow Zipf's law. A question has the vectors of one page with noise, and
-words of the same page. Times are of one search, in turns, the median; the peak of memory is that of
-the process that builds.
+An index is built of variants of the stored pages of INDEX, with its codec, as in million.py;
+without INDEX, of synthetic pages at --bytes-per-page. A page has words whose frequencies follow
+Zipf's law. A question has the vectors of a page moved away from it, and words of another page. Each
+question is asked by meaning, by both, and by words, in turns.
 """
 
 from __future__ import annotations
 
 import argparse
-import resource
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from common import interleaved, machine
+from common import machine, publish
+from million import MB, Stored, apart, build_as_stored, made_questions, made_source
 
 import glie
-from glie.index.adding import Batch
 from glie.pages import Floats
 
-DIM = 128
-VECTORS = 24  # of a page
 VOCABULARY = 400_000
-STEP = 2000  # pages a batch
-QUESTION_VECTORS, QUESTION_WORDS = 16, 8
-NOISE = 0.5
+QUESTION_WORDS = 8
+MODES = ("late", "hybrid", "lexical")
 
 
-class Made:
-    """Made-up pages, drawn again from their number."""
+class Words:
+    """The words of made-up pages, drawn again from their number."""
 
     def __init__(self, terms: int) -> None:
         ranks = np.arange(1, VOCABULARY + 1)
         self.share = np.cumsum(1 / ranks) / np.sum(1 / ranks)
         self.terms = terms
-        self.centres = np.random.default_rng(0).normal(size=(4096, DIM)).astype(np.float32)
 
-    def vectors(self, page: int) -> Floats:
-        rng = np.random.default_rng([page, 1])
-        near = self.centres[rng.integers(len(self.centres), size=VECTORS)]
-        rows = near + rng.normal(size=near.shape).astype(np.float32)
-        return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True), np.float32)
-
-    def words(self, page: int) -> list[str]:
+    def of(self, page: int) -> list[str]:
         rng = np.random.default_rng([page, 2])
         return [f"w{n}" for n in np.searchsorted(self.share, rng.random(self.terms))]
 
-    def batches(self, pages: int) -> Iterator[Batch]:
-        for at in range(0, pages, STEP):
-            numbers = range(at, min(at + STEP, pages))
-            made = glie.Pages([self.vectors(n) for n in numbers], [str(n) for n in numbers])
-            yield Batch(made, texts=[" ".join(self.words(n)) for n in numbers])
+    def __call__(self, pages: range) -> list[str]:
+        return [" ".join(self.of(page)) for page in pages]
 
-    def question(self, page: int) -> tuple[Floats, str]:
-        rng = np.random.default_rng([page, 3])
-        rows = self.vectors(page)[rng.choice(VECTORS, QUESTION_VECTORS)]
-        rows = rows + rng.normal(0, NOISE / DIM**0.5, rows.shape).astype(np.float32)
-        chosen = rng.choice(self.words(page), QUESTION_WORDS)
-        return np.asarray(rows), " ".join(chosen)
+
+def build(path: Path, source: Path, pages: int, terms: int) -> dict[str, float]:
+    built: dict[str, float] = build_as_stored(path, source, pages, Words(terms))
+    built["words"] = glie.Index.open(path).info().text_bytes / pages
+    return built
+
+
+def serve(path: Path, questions: list[Floats], asked: list[str]) -> dict[str, tuple[float, float]]:
+    """The median and the 99th percentile of the seconds of each mode."""
+    index = glie.Index.open(path)
+    taken: dict[str, list[float]] = {mode: [] for mode in MODES}
+    for turn, (vectors, words) in enumerate(zip(questions, asked, strict=True)):
+        for mode, seconds in taken.items():
+            text = None if mode == "late" else [words]
+            began = time.perf_counter()
+            index.search([vectors], text=text, mode=mode, normalize=True)
+            if turn:  # the first loads what all need
+                seconds.append(time.perf_counter() - began)
+    return {mode: (float(np.median(s)), float(np.percentile(s, 99))) for mode, s in taken.items()}
 
 
 def main() -> None:
@@ -70,41 +68,33 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--pages", type=int, default=100_000)
+    parser.add_argument("--from", type=Path, dest="source")
+    parser.add_argument("--bytes-per-page", type=int, default=520, help="without --from")
     parser.add_argument("--terms", type=int, default=150)
-    parser.add_argument("--rounds", type=int, default=21)
-    parser.add_argument("--bytes-per-page", type=int, default=520)
+    parser.add_argument("--asked", type=int, default=60)
     arguments = parser.parse_args()
-    made = Made(arguments.terms)
+    words, pages = Words(arguments.terms), arguments.pages
     with tempfile.TemporaryDirectory() as folder:
-        codec = glie.Codec(bytes_per_page=arguments.bytes_per_page)
-        index = glie.Index.create(Path(folder, "made.glie"), codec, encoder="english")
-        began = time.perf_counter()
-        index.add(made.batches(arguments.pages))
-        seconds = time.perf_counter() - began
-        info = index.info()
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        path, source = Path(folder, "hybrid.glie"), arguments.source
+        if source is None:
+            source = made_source(Path(folder, "source.glie"), arguments.bytes_per_page)
+        built = apart(build, path, source, pages, arguments.terms)
         print(
-            f"{machine()}; {info.pages:,} pages built in {seconds:.0f} s, making them included, "
-            f"peak {peak:,.0f} MB; {info.bytes / info.pages:.0f} bytes a page, words "
-            f"{info.text_bytes / info.pages:.0f}, candidate files "
-            f"{info.candidate_bytes / info.pages:.0f}"
+            f"{machine()}; {pages:,} pages built in {built['seconds']:.0f} s without compressing, "
+            f"peak {built['memory'] / MB:,.0f} MB; {built['bytes']:.0f} bytes a page, of which "
+            f"words {built['words']:.0f}, candidates {built['candidates']:.0f}"
         )
-        rng = np.random.default_rng(4)
-        asked = [made.question(int(n)) for n in rng.integers(arguments.pages, size=50)]
-        turn = iter(range(10**9))
-
-        def search(mode: str) -> None:
-            vectors, words = asked[next(turn) // 3 % len(asked)]
-            index.search([vectors], text=[words], mode=mode, normalize=True)
-
-        times = interleaved(
-            {mode: lambda mode=mode: search(mode) for mode in ("late", "hybrid", "lexical")},
-            arguments.rounds,
-        )
-    print("| mode | ms a query | times late |")
-    print("| --- | --- | --- |")
-    for mode, taken in times.items():
-        print(f"| {mode} | {1000 * taken:.1f} | {taken / times['late']:.2f} |")
+        questions = made_questions(Stored(source).codes.vectors, arguments.asked)
+        named = np.random.default_rng(4).integers(pages, size=arguments.asked).tolist()
+        asked = [" ".join(words.of(page)[:QUESTION_WORDS]) for page in named]
+        taken = apart(serve, path, questions, asked)
+    middle, _ = taken["late"]
+    both = f"{pages:,} pages, vectors and words, p50"
+    publish(both, 1000 * taken["hybrid"][0], peer="vectors alone", theirs=1000 * middle)
+    print("| mode | ms a query, p50 | p99 | times late |")
+    print("| --- | --- | --- | --- |")
+    for mode, (median, slow) in taken.items():
+        print(f"| {mode} | {1000 * median:.1f} | {1000 * slow:.1f} | {median / middle:.2f} |")
 
 
 if __name__ == "__main__":

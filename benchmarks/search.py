@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import interleaved, load_pages, machine
+from common import interleaved, load_pages, machine, publish
 
 import glie
 from glie.kernels.maxsim import maxsim
@@ -30,6 +30,7 @@ from glie.pages import Floats, Queries
 QUERY_VECTORS = 20
 TOP = 10
 WHOLE_PAGES = 500  # uncompressed: 528 KB each
+GOALS = {"bf16": 6, "int8": 12, "int2": 15, "int1": 20}  # times numpy
 Search = Callable[[Floats], list[int]]
 
 
@@ -227,6 +228,24 @@ def uncompressed(
     return runs
 
 
+def compared(pages: str, seconds: dict[str, float], divisors: dict[str, int]) -> None:
+    """Rows of `make bench`: each type against numpy, and bfloat16 against every other library."""
+    mine = {name: 1000 * taken for name, taken in seconds.items() if name.startswith("glie")}
+    theirs = {name: 1000 * taken for name, taken in seconds.items() if name not in mine}
+    first = next(iter(mine))
+    for name, taken in mine.items():
+        goal = next((times for kind, times in GOALS.items() if f" {kind} " in name), "")
+        numpy = {"peer": "numpy", "theirs": theirs["numpy"], "goal": goal and f"{goal} times"}
+        if name in divisors:
+            alone = {"peer": "one query", "theirs": mine[first], "goal": "3 times"}
+            publish(f"scan {pages} pages: {name}", taken / divisors[name], **alone)
+        else:
+            publish(f"scan {pages} pages: {name}", taken, **numpy)
+    for name, taken in theirs.items():
+        if name != "numpy":
+            publish(f"scan {pages} pages: {first}", mine[first], peer=name, theirs=taken)
+
+
 def report(
     pages: str,
     runs: dict[str, Callable[[], object]],
@@ -235,6 +254,7 @@ def report(
 ) -> None:
     seconds = interleaved(runs, arguments.rounds)
     mine = next(iter(seconds.values()))
+    compared(pages, seconds, divisors)
     for name, taken in seconds.items():
         each = taken / divisors.get(name, 1)
         print(f"| {pages} | {name} | {each * 1000:.2f} | {each / mine:.2f} |", flush=True)

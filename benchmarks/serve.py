@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import machine, synthetic_pages
+from common import machine, publish, synthetic_pages
 
 import glie
 from glie.documents.original import original_text
@@ -115,6 +115,7 @@ def measure(server: Server, bodies: list[dict[str, Any]], clients: int) -> int:
     times = 1000 * np.concatenate([seconds for seconds, _ in results])
     failed = sum(failed for _, failed in results)
     middle, slow = np.percentile(times, [50, 99])
+    publish(f"answer {clients} client{'s'[: clients > 1]} of glie serve", rate, "requests/s")
     print(f"{clients:8} {rate:9.1f} {middle:8.1f} {slow:8.1f} {failed:7}", flush=True)
     return failed
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from glie.candidates.build import candidates_pay
 from glie.codec.codec import Codec
@@ -22,6 +25,7 @@ from glie.index.writer import (
 from glie.lexical.postings import Postings, Selected
 from glie.lexical.terms import Analyzer
 from glie.pages import Pages
+from glie.storage import long_digest
 
 FIRST_PAGES = 500  # held in memory, for a codec to adapt to
 # Postings take about so many bytes for each different term of a page, and for each term that is new
@@ -30,6 +34,7 @@ BYTES_A_POSTING = 0.9
 BYTES_A_NEW_TERM = 3.5
 USUAL_PAGES = 1000
 FEWER_NEW_TERMS = 0.35
+MOST_IDS = 1 << 16  # that an addition holds as strings; 16 bytes are kept of each before them
 
 
 class Batch(NamedTuple):
@@ -120,6 +125,47 @@ def first_pages(
     return itertools.chain(held, source), held, first, room < 0
 
 
+class Arrived:
+    """The ids that an addition has brought so far. A string takes 100 bytes and more, so of all but
+    the last ones only digests are kept, in sorted arrays."""
+
+    def __init__(self) -> None:
+        self._last = set[str]()
+        self._digests: list[npt.NDArray[np.bytes_]] = []  # each much longer than the next
+
+    def __bool__(self) -> bool:
+        return bool(self._last or self._digests)
+
+    def add(self, ids: Sequence[str]) -> str | None:
+        """Take note of some ids. Returns the first that has arrived before."""
+        for page_id in ids:
+            if page_id in self._last:
+                return page_id
+            self._last.add(page_id)
+        if self._digests:
+            wanted = _digests(ids)
+            before = np.zeros(len(ids), bool)
+            for known in self._digests:
+                places = np.searchsorted(known, wanted).clip(max=len(known) - 1)
+                before |= known[places] == wanted
+            if before.any():
+                return ids[int(before.argmax())]
+        if len(self._last) >= MOST_IDS:
+            self._keep(np.sort(_digests(self._last)))
+            self._last.clear()
+        return None
+
+    def _keep(self, digests: npt.NDArray[np.bytes_]) -> None:
+        while self._digests and len(self._digests[-1]) <= 2 * len(digests):
+            both = self._digests.pop(), digests
+            digests = np.sort(np.concatenate(both), kind="stable")
+        self._digests.append(digests)
+
+
+def _digests(ids: Collection[str]) -> npt.NDArray[np.bytes_]:
+    return np.array([long_digest(page_id.encode(errors="surrogatepass")) for page_id in ids], "S16")
+
+
 def add_batches(
     batches: Iterable[Batch],
     codec: Codec,
@@ -128,26 +174,28 @@ def add_batches(
     leaving: Container[str],
     dim: int | None,
     analyzer: Analyzer,
-) -> tuple[set[str], int | None]:
-    """Compress and write pages, and the postings of their texts. Returns their ids, and the D of
-    the index then. `taken` are the ids in the index, of which those in `leaving` may be used
-    again."""
-    arrived = set[str]()
+) -> tuple[bool, int | None]:
+    """Compress and write pages, and the postings of their texts. Returns whether there were any,
+    and the D of the index then. `taken` are the ids in the index, of which those in `leaving` may
+    be used again."""
+    arrived = Arrived()
     for batch in batches:
         if not isinstance(batch, Batch):
             raise _neither(batch)
         new = batch.pages
-        for page_id in new.ids:
-            if page_id in arrived or (page_id not in leaving and page_id in taken):
-                raise IdError(
-                    f"page {page_id!r} is already in the index; delete it first, or pass "
-                    "replacing=[...] to replace it"
-                )
+        twice = arrived.add(new.ids)
+        if twice is None:
+            stay = (page_id for page_id in new.ids if page_id not in leaving)
+            twice = next((page_id for page_id in stay if page_id in taken), None)
+        if twice is not None:
+            raise IdError(
+                f"page {twice!r} is already in the index; delete it first, or pass "
+                "replacing=[...] to replace it"
+            )
         if len(new) and dim not in (None, new.dim):
             raise VectorError(
                 f"pages: their vectors have {new.dim} numbers, those of the index have {dim}"
             )
-        arrived.update(new.ids)
         dim = new.dim if len(new) else dim
         lines = record_lines(new.ids, batch.metadata)
         images = checked_images(new.ids, batch.images)
@@ -160,7 +208,7 @@ def add_batches(
             stored = StoredCodes.of(codes, some.lengths)
             writer.add(stored, lines[at:end], images[at:end], Selected.all(words))
     writer.flush()
-    return arrived, dim
+    return bool(arrived), dim
 
 
 def _neither(found: object) -> InputError:

@@ -11,7 +11,16 @@ import numpy.typing as npt
 
 from glie.errors import CorruptIndexError
 from glie.index.format import VERSION, damaged, map_file, padded, read_header
-from glie.kernels.postings import FINGERPRINT, TERMS_PER_BLOCK, Packed, find, pack, unpack
+from glie.kernels.postings import (
+    FINGERPRINT,
+    TERMS_PER_BLOCK,
+    Packed,
+    Place,
+    locate,
+    pack,
+    read,
+    unpack,
+)
 from glie.lexical.postings import Postings, fingerprint
 from glie.storage import checksum
 
@@ -82,16 +91,30 @@ class LexicalFile:
     def postings(self, term: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
         """The rows of the pages with a term, ascending, and how often it is on each (at most 255
         times)."""
-        found = find(self._packed, fingerprint(term))
+        return self.read(self.locate(term))
+
+    def locate(self, term: str) -> Place:
+        """Where the postings of a term are."""
+        found = locate(self._packed, fingerprint(term))
         if found is None:
-            raise damaged(self.path, "its postings cannot be decoded")
+            raise self._undecodable()
         return found
+
+    def read(self, place: Place) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+        """The postings there, as `postings` returns them."""
+        found = read(self._packed, place)
+        if found is None:
+            raise self._undecodable()
+        return found
+
+    def _undecodable(self) -> CorruptIndexError:
+        return damaged(self.path, "its postings cannot be decoded")
 
     def all_postings(self) -> Postings:
         """Everything that is stored."""
         lists = unpack(self._packed, self._postings)
         if lists is None:
-            raise damaged(self.path, "its postings cannot be decoded")
+            raise self._undecodable()
         return Postings(lists, self.lengths)
 
     @functools.cached_property
@@ -136,6 +159,12 @@ class LostPostings:
         raise self._fault
 
     def postings(self, term: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+        raise self._fault
+
+    def locate(self, term: str) -> Place:
+        raise self._fault
+
+    def read(self, place: Place) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
         raise self._fault
 
     def all_postings(self) -> Postings:

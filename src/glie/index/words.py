@@ -70,7 +70,7 @@ class Words:
     def gone(self) -> bool:
         """Whether all pages with text are deleted. A file of postings has one at least."""
         try:
-            return self._alive is not None and not any(live.any() for live in self._live)
+            return self._alive is not None and not self.with_text.any()
         except CorruptIndexError:
             return False  # a search says so
 
@@ -119,18 +119,18 @@ class Words:
         """The positions of live pages with text."""
         found = np.zeros(int(self._bounds[-1]), bool)
         for number, live in zip(self._numbers, self._live, strict=True):
-            found[self._bounds[number] : self._bounds[number + 1]] = live
+            found[self._bounds[number] : self._bounds[number + 1]] = True if live is None else live
         return found
 
     @functools.cached_property
-    def _live(self) -> list[Mask]:
-        """The live pages with text of each file."""
-        found = []
+    def _live(self) -> list[Mask | None]:
+        """The live pages with text of each file; None: all are."""
+        found = list[Mask | None]()
         for number, file in zip(self._numbers, self._files, strict=True):
             live = file.lengths > 0
             if self._alive is not None:
                 live &= self._alive[self._bounds[number] : self._bounds[number + 1]]
-            found.append(live)
+            found.append(None if live.all() else live)
         return found
 
     def having(self, phrase: Phrase) -> Mask:

@@ -9,11 +9,14 @@ may so bring loops that were compiled when it was built, and be read-only.
 - a private folder of the user among the temporary files.
 
 What is kept is named by a digest of its source and of the sources of all loops that it calls. So an
-edit of any of them compiles again, and an upgrade that changes none does not.
+edit of any of them compiles again, and an upgrade that changes none does not. Each signature,
+processor and version of numba has files of its own: processes that share a folder never write
+different loops under one name.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -93,6 +96,7 @@ def some_are_kept(module: str) -> bool:
 
 def cache_of(function: Any) -> Any:
     """A cache for numba's dispatcher of a function."""
+    import numba
     from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile
 
     class Reducing(CompileResultCacheImpl):  # type: ignore[misc, unused-ignore]
@@ -107,25 +111,17 @@ def cache_of(function: Any) -> Any:
             self._impl = Reducing()
             self.enable()
 
-        @functools.cached_property
-        def _files(self) -> list[Any]:
-            return [IndexDataCacheFile(str(folder), name, digest) for folder in folders()]
-
         @property
         def cache_path(self) -> str:
             return str(folders()[0])
-
-        def flush(self) -> None:
-            for file in self._files:
-                file.flush()
 
         def _load_overload(self, signature: Any, target_context: Any) -> Any:
             if not self._enabled:
                 return None
             key = self._index_key(signature, target_context.codegen())
-            for file in self._files:
+            for folder in folders():
                 try:
-                    data = file.load(key) if is_safe(Path(file._cache_path)) else None
+                    data = _files(folder, key).load(key) if is_safe(folder) else None
                     if data is not None:
                         return self._impl.rebuild(target_context, data)
                 except Exception:  # whatever is wrong with the file, we compile again
@@ -137,17 +133,24 @@ def cache_of(function: Any) -> Any:
                 return
             key = self._index_key(signature, result.codegen)
             data = self._impl.reduce(result)
-            for file in self._files:
-                folder = Path(file._cache_path)
+            for folder in folders():
                 try:
                     private = folder == _private_folder()
                     folder.mkdir(0o700 if private else 0o777, parents=True, exist_ok=True)
-                    if is_safe(folder):
-                        file.save(key, data)
-                        _remove_old(folder, own)
-                        return
+                    if not is_safe(folder):
+                        continue
+                    files = _files(folder, key)
+                    files.flush()  # an index that a power cut has damaged is not read
+                    files.save(key, data)
                 except OSError:
                     continue
+                with contextlib.suppress(OSError):
+                    _remove_old(folder, own)
+                return
+
+    def _files(folder: Path, key: Any) -> Any:
+        whose = hashlib.sha256(f"{key} {numba.__version__}".encode()).hexdigest()[:16]
+        return IndexDataCacheFile(str(folder), f"{name}.{whose}", digest)
 
     module = function.__module__.rpartition(".")[2]
     digest = digest_of(module)

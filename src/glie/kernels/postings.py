@@ -171,24 +171,47 @@ def _low_bits_each(members: Ints, universe: int) -> Ints:
     return bits
 
 
+class Place(NamedTuple):
+    """Where the posting list of a term is."""
+
+    size: int  # how many postings
+    at: int  # its first bit, in a block that ends at bit `end`
+    end: int
+    found: tuple[Ints, Bytes] | None  # the list, if it has been read
+
+
 def find(packed: Packed, fingerprint: int) -> tuple[Ints, Bytes] | None:
     """The rows and frequencies of a term; none if it has no postings. None if the bits are not
     posting lists."""
+    place = locate(packed, fingerprint)
+    return None if place is None else read(packed, place)
+
+
+def locate(packed: Packed, fingerprint: int) -> Place | None:
+    """Where the list of a term is, and how long. None if the bits are not posting lists."""
     number = int(np.searchsorted(packed.firsts, np.uint64(fingerprint), side="right")) - 1
     if number < 0:
-        return NOTHING
+        return Place(0, 0, 0, NOTHING)
     start, end, first, terms = packed.block(number)
     if in_numpy(PRODUCTS_PER_BIT * (end - start)):
-        return _find_in_python(packed, number, fingerprint)
+        found = _find_in_python(packed, number, fingerprint)
+        return None if found is None else Place(len(found[0]), start, end, found)
     from glie.kernels import _postings
 
     at, count = _postings.find_list(
         packed.words, start, end, first, terms, packed.low, fingerprint, packed.pages
     )
-    if count <= 0:
-        return None if count < 0 else NOTHING
-    rows, frequencies = np.empty(count, np.int64), np.empty(count, np.uint8)
-    behind = _postings.read_list(packed.words, at, end, packed.pages, rows, frequencies)
+    return None if count < 0 else Place(count, at, end, None if count else NOTHING)
+
+
+def read(packed: Packed, place: Place) -> tuple[Ints, Bytes] | None:
+    """The rows and frequencies of a list; None if the bits are not one."""
+    if place.found is not None:
+        return place.found
+    from glie.kernels import _postings
+
+    rows, frequencies = np.empty(place.size, np.int64), np.empty(place.size, np.uint8)
+    behind = _postings.read_list(packed.words, place.at, place.end, packed.pages, rows, frequencies)
     return None if behind < 0 else (rows, frequencies)
 
 

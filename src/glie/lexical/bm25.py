@@ -9,7 +9,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from glie.kernels.postings import add_bm25
+from glie.kernels.parallel import over_ranges
+from glie.kernels.postings import Place, add_bm25
 
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -17,6 +18,7 @@ Floats = npt.NDArray[np.float32]
 
 K1 = 1.2  # how soon more of a term stops to matter
 B = 0.75  # how much a long page is held against it
+FEW_PAGES = 50_000  # scored in one thread: two would take as long
 
 
 class PostingsFile(Protocol):
@@ -25,7 +27,9 @@ class PostingsFile(Protocol):
     @property
     def lengths(self) -> npt.NDArray[np.uint16]: ...
 
-    def postings(self, term: str) -> tuple[Ints, Bytes]: ...
+    def locate(self, term: str) -> Place: ...
+
+    def read(self, place: Place) -> tuple[Ints, Bytes]: ...
 
 
 class Statistics(NamedTuple):
@@ -59,8 +63,10 @@ def statistics(
 ) -> Statistics:
     """The statistics of some files and terms; `live` as for `bm25`."""
     pages, length = _sizes(files, live)
-    parts = list(zip(files, live, strict=True))
-    having = {term: sum(len(_live(*f.postings(term), m)[0]) for f, m in parts) for term in terms}
+    places = [
+        {term: _located(*one, term) for term in terms} for one in zip(files, live, strict=True)
+    ]
+    having = {term: sum(mine[term].size for mine in places) for term in terms}
     return Statistics(pages, length, having)
 
 
@@ -83,16 +89,28 @@ def bm25(
     """
     pages, length = _sizes(files, live) if of is None else (of.pages, of.length)
     mean = length / max(pages, 1)
-    penalties = [_penalties(file.lengths, max(mean, 1), k1, b) for file in files]
-    scores, most = [np.zeros(len(file.lengths), np.float32) for file in files], 0.0
-    for term, times in terms.items():
-        found = [_live(*file.postings(term), mask) for file, mask in zip(files, live, strict=True)]
-        having = sum(len(rows) for rows, _ in found) if of is None else of.having.get(term, 0)
-        weight = times * math.log1p((pages - having + 0.5) / (having + 0.5))
-        most += weight
-        for (rows, frequencies), penalty, score in zip(found, penalties, scores, strict=True):
-            add_bm25(rows, frequencies, weight, penalty, score)
-    return Scores(scores, most)
+    threads = 1 if sum(len(file.lengths) for file in files) < FEW_PAGES else None
+    places: list[list[Place]] = [[] for _ in files]
+    scores = [np.zeros(0, np.float32) for _ in files]
+    weights = list[float]()
+
+    def find(first: int, last: int) -> None:
+        for n in range(first, last):
+            places[n] = [_located(files[n], live[n], term) for term in terms]
+
+    def score(first: int, last: int) -> None:
+        for n in range(first, last):
+            penalties = _penalties(files[n].lengths, max(mean, 1), k1, b)
+            scores[n] = np.zeros(len(penalties), np.float32)
+            for place, weight in zip(places[n], weights, strict=True):
+                add_bm25(*files[n].read(place), weight, penalties, scores[n])
+
+    over_ranges(find, len(files), chunk=1, threads=threads)
+    for number, (term, times) in enumerate(terms.items()):
+        having = sum(mine[number].size for mine in places) if of is None else of.having.get(term, 0)
+        weights.append(times * math.log1p((pages - having + 0.5) / (having + 0.5)))
+    over_ranges(score, len(files), chunk=1, threads=threads)
+    return Scores(scores, sum(weights, start=0.0))
 
 
 def _sizes(
@@ -111,9 +129,11 @@ def _penalties(lengths: npt.NDArray[np.uint16], mean: float, k1: float, b: float
     return np.float32(k1 * (1 - b)) + np.float32(k1 * b / mean) * lengths.astype(np.float32)
 
 
-def _live(rows: Ints, frequencies: Bytes, mask: npt.NDArray[np.bool_] | None) -> tuple[Ints, Bytes]:
-    """The postings of live pages."""
-    if mask is None:
-        return rows, frequencies
-    stays = mask[rows]
-    return rows[stays], frequencies[stays]
+def _located(file: PostingsFile, live: npt.NDArray[np.bool_] | None, term: str) -> Place:
+    """Where the postings of a term are; those of live pages alone are read at once."""
+    place = file.locate(term)
+    if live is None or not place.size:
+        return place
+    rows, frequencies = file.read(place)
+    stays = live[rows]
+    return place._replace(size=int(stays.sum()), found=(rows[stays], frequencies[stays]))

@@ -87,8 +87,8 @@ def hybrid(
 
 def best_by_words(words: WordScores, count: int) -> Ints:
     """The positions of the best pages by words alone, best first."""
-    best = top_k(words.scores, min(count, len(words.scores)))
-    return best[words.scores[best] > 0]
+    found = np.flatnonzero(words.scores)  # no score is below 0
+    return found[top_k(words.scores[found], min(count, len(found)))]
 
 
 def late_scores(
