@@ -244,7 +244,7 @@ def test_what_an_administrator_must_allow(
     bare = coordinator.url.removesuffix("postgres") + "bare"
     with psycopg.connect(bare) as connection:
         connection.execute("GRANT CREATE ON SCHEMA public TO plain")
-    engine = engines.connect("postgres", bare.replace("postgres@", "plain@"), "reports")
+    engine = engines.connect("postgres", bare.replace("postgres@", "plain@"), "mine")
     with pytest.raises(glie.EngineError, match="an administrator says CREATE EXTENSION vector in"):
         engine.create(16, COMPACT, {})
     with psycopg.connect(bare) as connection:
@@ -261,6 +261,10 @@ def test_what_an_administrator_must_allow(
     assert not engine.exists()
     engine.close()
     index = make_index(tmp_path)
+    taken = engines.connect("postgres", bare, "reports")  # of the test before, on a shard
+    with pytest.raises(glie.EngineError, match="already exists; choose another name, or drop"):
+        engines.export(index, taken, settings=settings)
+    taken.close()
     owner = engines.connect("postgres", bare, "divided")
     engines.export(index, owner, settings=settings)
     owner.close()

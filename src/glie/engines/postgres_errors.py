@@ -41,6 +41,8 @@ def told_as(place: str) -> Iterator[None]:
             remedy += "PGPASSWORD"
         elif "user mapping not found" in said:
             remedy = "; each user of the shards needs one: CREATE USER MAPPING"
+        elif isinstance(error, errors.DuplicateTable):
+            remedy = "; choose another name, or drop that table"
         elif isinstance(error, missing) or TYPE.search(said):
             remedy = "; it needs pgvector 0.8 or newer, and postgres_fdw for shards"
         elif gone and (state is None or state.startswith(UNREACHABLE)):
