@@ -4,18 +4,18 @@ top 10 in a prefetch of so many pages.
     python benchmarks/engines.py [--pages 20000,100000] [--engines qdrant-edge,lancedb]
         [--from INDEX] [--k 4] [--dtype int2] [--questions FILE.npz] [--asked 100]
         [--datatype float32] [--held PAGES] [--to FOLDER]
-    python benchmarks/engines.py --weigh INDEX [--engines qdrant-edge,lancedb] [--to FOLDER]
     python benchmarks/engines.py --from INDEX --as-stored --questions FILE.npz [--asked 100]
         [--pages 20000,100000] [--engines qdrant-edge,lancedb,postgres] [--layouts compact]
         [--url postgresql://...] [--keep FOLDER]
 
-Pages and questions are those of benchmarks/million.py. The first table needs no engine: it compares
+Pages and questions are those of benchmarks/million.py. In the first form engines score codes of
+k vectors by themselves (the layout multivector). Its first table needs no engine: it compares
 prefetching by the mean of a page's vectors with prefetching by the first one, on pages of INDEX.
-The second form stores an index and prints the bytes of a page. The third makes pages with the codec
-of INDEX, as benchmarks/million.py --as-stored does, and compares default searches of that index and
-of engines that hold it, in turns. With --keep, indexes and engines stay in a folder and are used
-again; --asked 0 only makes them. Bytes are disk blocks of files, without write-ahead logs; of
-PostgreSQL, what it says that the table takes with its indexes.
+
+The second form makes pages with the codec of INDEX, as benchmarks/million.py --as-stored does, and
+compares default searches of that index and of engines that hold it, in turns. With --keep, indexes
+and engines stay in a folder and are used again; --asked 0 only makes them. Bytes are disk blocks of
+files, without write-ahead logs; of PostgreSQL, what it says that the table takes with its indexes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from million import (
 
 import glie
 from glie import engines
-from glie.engines.base import COMPACT
+from glie.engines.base import COMPACT, MULTIVECTOR
 from glie.engines.postgres import Postgres
 from glie.kernels.top_k import top_k
 from glie.pages import Floats
@@ -91,7 +91,7 @@ def measure(
 ) -> None:
     began = time.perf_counter()
     engine = engines.connect(name, folder / name, "pages")
-    pages, _ = engines.export(index, engine, settings=settings)
+    pages, _ = engines.export(index, engine, layout=MULTIVECTOR, settings=settings)
     stored = time.perf_counter() - began
     count, expected = len(index), index.search(questions, TOP, shortlist=0, exact=True)
     print(
@@ -172,24 +172,6 @@ def timed(search: Any, question: Floats, costs: list[list[float]], **options: An
     return hits
 
 
-def weigh(path: Path, names: list[str], folder: Path) -> None:
-    """Print the bytes of a page in an index and in engines."""
-    index = glie.Index.open(path)
-    facts = index.info()
-    codec = f"k = {facts.k}, {facts.dtype}, at most {facts.codewords} codewords"
-    print(
-        f"{facts.pages:,} pages, {codec}: {facts.lean_bytes / facts.pages:,.0f} bytes in the index"
-    )
-    for name in names:
-        for datatype in ("float32", "float16"):
-            place = folder / name / datatype
-            engine = engines.connect(name, place, "pages")
-            pages, _ = engines.export(index, engine, settings={"datatype": datatype})
-            pages.close()
-            each = taken(place) / facts.pages
-            print(f"| {name} | {datatype} | {each:,.0f} |", flush=True)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -206,16 +188,11 @@ def main() -> None:
     parser.add_argument(
         "--held", type=int, default=0, help="print the first table for so many pages too"
     )
-    parser.add_argument("--weigh", type=Path, help="an index to store in engines")
     parser.add_argument("--as-stored", action="store_true", help="with the codec of --from")
     parser.add_argument("--keep", type=Path, help="folder of what is made, to be used again")
     parser.add_argument("--layouts", default=COMPACT)
     parser.add_argument("--url", default="", help="address of PostgreSQL")
     arguments = parser.parse_args()
-    if arguments.weigh is not None:
-        with tempfile.TemporaryDirectory(dir=arguments.to) as name:
-            weigh(arguments.weigh, arguments.engines.split(","), Path(name))
-        return
     if arguments.as_stored:
         if None in (arguments.source, arguments.questions):
             raise SystemExit("--as-stored: expected --from INDEX and --questions FILE.npz")

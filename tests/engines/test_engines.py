@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from glie import engines
 from glie.engines import Collection, points
 from glie.engines.base import COMPACT, MULTIVECTOR, NUMBERS_PER_REQUEST, first_line, in_steps
 from glie.engines.entries import rows_of
+from glie.progress import Progress, ignore
 from tests.conftest import make_arrays
 from tests.engines.test_contract import COUNT, assert_same, make_index, queries
 
@@ -255,6 +257,38 @@ def test_many_means_have_an_index_in_lancedb(
     for where in (None, {"even": True}):  # it probes enough lists
         found = pages.search(queries(), prefetch=COUNT, where=where)
         assert_same(found, index.search(queries(), where=where))
+
+
+@pytest.mark.parametrize("name", ["qdrant-edge", "lancedb"])
+def test_an_export_that_was_interrupted_leaves_nothing_behind(
+    name: str, index: glie.Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("glie.engines.exporting.PAGES_PER_STEP", 12)
+
+    def stop(step: Progress) -> None:
+        if step.done > 20:
+            raise KeyboardInterrupt
+
+    sizes = []
+    for folder, progress in ((tmp_path / "whole", ignore), (tmp_path / "halves", stop)):
+        engine = engines.connect(name, folder, "reports")
+        with contextlib.suppress(KeyboardInterrupt):
+            engines.export(index, engine, progress=progress)
+        engine.close()
+        if (name, progress) == (
+            "qdrant-edge",
+            stop,
+        ):  # what is left if it is killed as it optimises
+            left = folder / "reports" / "temp_segments" / "x"
+            left.mkdir(parents=True)
+            with open(left / "y", "wb") as file:
+                file.truncate(10**9)
+        again = engines.connect(name, folder, "reports")
+        pages, _ = engines.export(index, again)
+        assert_same(pages.search(queries()), index.search(queries()))
+        pages.close()
+        sizes.append(sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()))
+    assert sizes[1] < 1.1 * sizes[0]
 
 
 def test_versions_of_lancedb(index: glie.Index, tmp_path: Path) -> None:

@@ -232,3 +232,47 @@ def test_a_cluster_of_three(cluster: tuple[Server, list[Server]], tmp_path: Path
     assert not again.exists()  # nor on the shards that could be reached:
     again.create(16, COMPACT, {"shards": settings["shards"][:2]})
     again.close()
+
+
+def test_what_an_administrator_must_allow(
+    cluster: tuple[Server, list[Server]], tmp_path: Path
+) -> None:
+    coordinator, shards = cluster
+    with psycopg.connect(coordinator.url, autocommit=True) as connection:
+        connection.execute("CREATE ROLE plain LOGIN")
+        connection.execute("CREATE DATABASE bare")
+    bare = coordinator.url.removesuffix("postgres") + "bare"
+    with psycopg.connect(bare) as connection:
+        connection.execute("GRANT CREATE ON SCHEMA public TO plain")
+    engine = engines.connect("postgres", bare.replace("postgres@", "plain@"), "mine")
+    with pytest.raises(glie.EngineError, match="an administrator says CREATE EXTENSION vector in"):
+        engine.create(16, COMPACT, {})
+    with psycopg.connect(bare) as connection:
+        connection.execute("CREATE EXTENSION vector")
+        connection.execute("CREATE EXTENSION postgres_fdw")
+    settings = {"shards": [shard.url for shard in shards]}
+    with pytest.raises(glie.EngineError, match="says GRANT USAGE ON FOREIGN DATA WRAPPER"):
+        engine.create(16, COMPACT, settings)
+    with psycopg.connect(bare) as connection:
+        connection.execute("GRANT USAGE ON FOREIGN DATA WRAPPER postgres_fdw TO plain")
+    nobody = [shard.url.replace("postgres@", "nobody@") for shard in shards]
+    with pytest.raises(glie.EngineError, match=r"shard postgresql://nobody@.*role .* does not"):
+        engine.create(16, COMPACT, {"shards": nobody})
+    assert not engine.exists()
+    engine.close()
+    index = make_index(tmp_path)
+    taken = engines.connect("postgres", bare, "reports")  # of the test before, on a shard
+    with pytest.raises(glie.EngineError, match="already exists; choose another name, or drop"):
+        engines.export(index, taken, settings=settings)
+    taken.close()
+    owner = engines.connect("postgres", bare, "divided")
+    engines.export(index, owner, settings=settings)
+    owner.close()
+    with psycopg.connect(bare) as connection:
+        connection.execute("GRANT SELECT ON divided, glie_collections TO plain")
+    reader = engines.connect("postgres", bare.replace("postgres@", "plain@"), "divided")
+    with (
+        Collection.open(reader) as pages,
+        pytest.raises(glie.EngineError, match="each user of the shards needs one: CREATE USER"),
+    ):
+        pages.search(queries())

@@ -18,8 +18,8 @@ from glie.pages import Queries
 from glie.search.scan import CodeBlock, scan
 
 # candidates for so many pages: PREFETCH_SHARE times their number to the power of PREFETCH_GROWTH
-PREFETCH_SHARE = 0.8
-PREFETCH_GROWTH = 0.86
+PREFETCH_SHARE = 1.4
+PREFETCH_GROWTH = 0.8
 PREFETCH = 2000  # and at least so many
 
 

@@ -6,7 +6,6 @@ A row is a page, in the layout COMPACT. The table HEADERS has a row a collection
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -21,9 +20,10 @@ from glie.engines.base import (
     require,
 )
 from glie.engines.entries import packed_sizes, unpacked_sizes
+from glie.engines.postgres_errors import shown, told_as
 from glie.engines.postgres_shards import VECTOR, divide, make_table
 from glie.engines.sql import Condition, json_of, metadata_of, restriction
-from glie.errors import EngineError, GlieError, InputError
+from glie.errors import EngineError, InputError
 from glie.pages import Floats, Queries
 
 EXTRA = "postgres"
@@ -37,8 +37,6 @@ ROWS_PER_INDEX = 1_000_000  # fewer means are scanned without an index
 ROWS_PER_LIST = 1000  # of that index
 PROBED = 4  # times the lists that would hold the candidates, were all equally near
 TYPES = {"float32": "vector", "float16": "halfvec"}
-REFUSED = re.compile("authentication failed|password|pg_hba|role .* does not exist")
-UNREACHABLE = ("08", "57P")  # classes of errors: no connection, and a server that stops or starts
 COLUMNS = ("id", "mean", "code", "rest", "metadata", "terms", "digest")
 
 
@@ -59,7 +57,7 @@ class Postgres:
         from psycopg_pool import ConnectionPool
 
         self._psycopg, self._sql, self._name = psycopg, sql, collection
-        self.place = f"postgres at {_shown(location)}, table {collection!r}"
+        self.place = f"postgres at {shown(location)}, table {collection!r}"
         if len(collection.encode()) > MOST_NAME or "\x00" in collection:
             raise InputError(f"{self.place}: expected a name of at most {MOST_NAME} bytes")
         if "api_key" in options:
@@ -68,7 +66,7 @@ class Postgres:
         size = options.pop("pool_size", CONNECTIONS)
         self._how = {"connect_timeout": seconds, **options}
         self._table = sql.Identifier(collection)
-        with self._told():
+        with told_as(self.place):
             try:
                 psycopg.conninfo.make_conninfo(location, **self._how)
             except psycopg.ProgrammingError as error:
@@ -88,39 +86,9 @@ class Postgres:
         )
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Turn what the library raises into one line with the remedy."""
-        import psycopg_pool
-
-        errors = self._psycopg.errors
-        try:
-            yield
-        except GlieError:
-            raise
-        except (errors.UndefinedFile, errors.FeatureNotSupported) as error:
-            raise EngineError(
-                f"{self.place}: {first_line(error)}; it needs the extensions of pgvector, and "
-                "postgres_fdw for shards"
-            ) from None
-        except Exception as error:
-            if isinstance(error, errors.InsufficientPrivilege) or REFUSED.search(str(error)):
-                raise EngineError(
-                    f"{self.place}: {first_line(error)}; give a user who may do this, and the "
-                    "password in the address or in PGPASSWORD"
-                ) from None
-            state = getattr(error, "sqlstate", None)
-            gone = isinstance(error, (psycopg_pool.PoolTimeout, self._psycopg.OperationalError))
-            if gone and (state is None or state.startswith(UNREACHABLE)):
-                raise EngineError(
-                    f"{self.place}: cannot be reached ({first_line(error)}); start the server, or "
-                    "give its right address"
-                ) from None
-            raise EngineError(f"{self.place}: {first_line(error)}") from None
-
-    @contextmanager
     def _transaction(self) -> Iterator[Any]:
         """A connection; what is done with it happens as a whole, or not at all."""
-        with self._told(), self._pool.connection() as connection:
+        with told_as(self.place), self._pool.connection() as connection:
             yield connection
 
     def _fetched(self, condition: Condition, columns: str, tail: str = "", *rest: Any) -> Any:
@@ -163,7 +131,7 @@ class Postgres:
             if shards:
                 made = self._sql.SQL("CREATE TABLE {} ({}) PARTITION BY HASH (id)")
                 connection.execute(made.format(self._table, columns))
-                divide(connection, self._name, shards, columns, self._how)
+                divide(connection, self._name, shards, columns, self._how, self.place)
             else:
                 make_table(connection, self._name, columns)
 
@@ -255,7 +223,7 @@ class Postgres:
             return
         if self.count() >= ROWS_PER_INDEX:
             self._index()
-        with self._told():
+        with told_as(self.place):
             connection = self._pool.getconn()
             try:
                 connection.autocommit = True  # VACUUM is no part of a transaction
@@ -324,11 +292,6 @@ class Postgres:
 
     def close(self) -> None:
         self._pool.close()
-
-
-def _shown(location: str) -> str:
-    """An address without its password."""
-    return re.sub(r"(?<=://)([^/@:]*):[^/@]*@", r"\1@", location)
 
 
 def _these(ids: Sequence[str]) -> Condition:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
+from glie.engines.postgres_errors import shown, told_as
 from glie.storage import digest_of
 
 VECTOR = "CREATE EXTENSION IF NOT EXISTS vector"
@@ -27,9 +28,15 @@ def make_table(connection: Any, name: str, columns: Any) -> None:
 
 
 def divide(
-    connection: Any, name: str, shards: Sequence[str], columns: Any, how: Mapping[str, Any]
+    connection: Any,
+    name: str,
+    shards: Sequence[str],
+    columns: Any,
+    how: Mapping[str, Any],
+    place: str,
 ) -> None:
-    """Make the partitions of the table `name`, one on each shard, of the same columns."""
+    """Make the partitions of the table `name`, one on each shard, of the same columns. Errors of a
+    shard name it, as a shard of `place`."""
     import psycopg
     from psycopg import sql
 
@@ -40,15 +47,16 @@ def divide(
     )
     with ExitStack() as stack:  # the shards commit together, at the end
         for number, address in enumerate(shards):
-            there = stack.enter_context(psycopg.connect(address, **how))
-            there.execute(VECTOR)
-            make_table(there, name, columns)
-            schema = there.execute("SELECT current_schema()").fetchone()
+            with told_as(f"{place}, shard {shown(address)}"):
+                there = stack.enter_context(psycopg.connect(address, **how))
+                there.execute(VECTOR)
+                make_table(there, name, columns)
+                schema = there.execute("SELECT current_schema()").fetchone()
             server = _server(connection, address)
             partition = sql.Identifier(f"{name}_{number}"), sql.Identifier(name)
             share = sql.Literal(len(shards)), sql.Literal(number)
-            place = sql.Literal(schema[0] if schema else "public"), sql.Literal(name)
-            connection.execute(made.format(*partition, *share, sql.Identifier(server), *place))
+            table = sql.Literal(schema[0] if schema else "public"), sql.Literal(name)
+            connection.execute(made.format(*partition, *share, sql.Identifier(server), *table))
 
 
 def _server(connection: Any, address: str) -> str:
