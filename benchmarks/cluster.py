@@ -158,9 +158,11 @@ def same(one: glie.Index, many: ShardedIndex, questions: list[Floats], texts: li
         if "text" in options and not one.has_text:
             continue
         equal, shares, apart = 0, list[float](), 0.0
-        other = one if "the one index" in name else many
+        other: Any = one if "the one index" in name else many
         for q, question in enumerate(questions):
-            mine = {"deadline": 600.0} if other is many else {}  # candidates are fitted
+            mine: dict[str, Any] = (
+                {"deadline": 600.0} if other is many else {}
+            )  # candidates are fitted
             given = {**options, "text": [texts[q]]} if "text" in options else options
             a = one.search([question], TOP, **{**given, "exact": True})[0]
             b = other.search([question], TOP, **given, **mine)[0]
