@@ -110,7 +110,7 @@ def test_a_shard_with_more_than_its_share(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(Local, "call", noted)
     for options in ({}, {"where": {"year": [2000, 2001]}}, {"text": ["w0 w9"]}):
         asked.clear()
-        found, expected = (i.search(query, 30, **options)[0] for i in (many, one))  # type: ignore[arg-type]
+        found, expected = (i.search(query, 30, **options)[0] for i in (many, one))
         assert found.ids == expected.ids
         assert found.scores == pytest.approx(expected.scores, abs=1e-6)
         assert asked.count("first 0/local") == 2
