@@ -12,7 +12,7 @@ words of a page are those of one of the text files in FOLDER. Questions are line
 holds no replica. Folders that are there already in --to are used again.
 
 The overhead is the time of a search without its slowest shard in each of the two rounds, as that
-replica has measured it.
+replica has measured it. Empty is a call that does nothing, of one replica of every shard at once.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import wait
 from pathlib import Path
 from typing import Any
 
@@ -93,17 +94,28 @@ class Load:
     """Threads that ask questions one after the other, as long as the block runs."""
 
     def __init__(
-        self, pages: ShardedIndex, questions: Sequence[Floats], threads: int, pause: float = 0
+        self,
+        pages: ShardedIndex,
+        questions: Sequence[Floats],
+        threads: int,
+        pause: float = 0,
+        refused: float = 0,
     ) -> None:
+        """They pause after each question, and when they are refused."""
         self.rows: list[Asked] = []
         self._stop = threading.Event()
         self._threads = [
-            threading.Thread(target=self._run, args=[pages, questions, n, pause])
+            threading.Thread(target=self._run, args=[pages, questions, n, pause, refused])
             for n in range(threads)
         ]
 
     def _run(
-        self, pages: ShardedIndex, questions: Sequence[Floats], first: int, pause: float
+        self,
+        pages: ShardedIndex,
+        questions: Sequence[Floats],
+        first: int,
+        pause: float,
+        refused: float,
     ) -> None:
         at = first * 7
         while not self._stop.is_set():
@@ -115,7 +127,7 @@ class Load:
             except Exception as error:
                 problem = f"{type(error).__name__}: {error}"
             self.rows.append(Asked(time.time(), time.perf_counter() - began, problem))
-            self._stop.wait(pause)
+            self._stop.wait(refused if problem.startswith("BusyError") else pause)
 
     def __enter__(self) -> Load:
         for thread in self._threads:
@@ -158,9 +170,11 @@ def same(one: glie.Index, many: ShardedIndex, questions: list[Floats], texts: li
         if "text" in options and not one.has_text:
             continue
         equal, shares, apart = 0, list[float](), 0.0
-        other = one if "the one index" in name else many
+        other: Any = one if "the one index" in name else many
         for q, question in enumerate(questions):
-            mine = {"deadline": 600.0} if other is many else {}  # candidates are fitted
+            mine: dict[str, Any] = (
+                {"deadline": 600.0} if other is many else {}
+            )  # candidates are fitted
             given = {**options, "text": [texts[q]]} if "text" in options else options
             a = one.search([question], TOP, **{**given, "exact": True})[0]
             b = other.search([question], TOP, **given, **mine)[0]
@@ -185,7 +199,8 @@ def cost(one: glie.Index, many: ShardedIndex, questions: list[Floats]) -> None:
         return found
 
     Fleet.ask = watched  # type: ignore[method-assign]
-    rows: dict[str, list[float]] = {"one index": [], "shards": [], "slowest": [], "overhead": []}
+    names = "one index", "shards", "slowest", "overhead", "empty"
+    rows: dict[str, list[float]] = {name: [] for name in names}
     for question in questions[:20]:
         many.search([question], TOP)
         one.search([question], TOP)
@@ -201,6 +216,9 @@ def cost(one: glie.Index, many: ShardedIndex, questions: list[Floats]) -> None:
         rows["shards"].append(whole)
         rows["slowest"].append(slowest[0])
         rows["overhead"].append(whole - slowest[0])
+        began = time.perf_counter()
+        wait([many._fleet().all(shard)[0].call("sign") for shard in many.shards])
+        rows["empty"].append(time.perf_counter() - began)
     Fleet.ask = ask  # type: ignore[method-assign]
     print("| ms a query | p50 | p99 |\n| --- | --- | --- |")
     for name, seconds in rows.items():
@@ -275,8 +293,8 @@ def replace(
 
 def busy(many: ShardedIndex, questions: list[Floats]) -> None:
     """Ask far more than can be answered."""
-    with Load(many, questions, 80) as load:
-        time.sleep(10)
+    with Load(many, questions, 80, refused=0.2) as load:
+        time.sleep(20)
     answered = [row.seconds for row in load.rows if not row.problem]
     refused = [row.seconds for row in load.rows if row.problem.startswith("BusyError")]
     others = len(load.rows) - len(answered) - len(refused)

@@ -7,6 +7,7 @@ import functools
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -356,6 +357,26 @@ def test_the_command_line(
 def test_the_example(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run_examples("ray.md")
+
+
+def test_the_note_of_a_cluster_that_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing listens at its address: shards are searched in this process, at once."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(on_cluster, "LOCAL", tmp_path / "note")
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    tried = list[Any]()
+    monkeypatch.setattr(on_cluster, "_init", lambda *given, **options: tried.append(options))
+    assert on_cluster.running() is None
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        (tmp_path / "note").write_text(f"127.0.0.1:{other.getsockname()[1]}\n")
+        assert on_cluster.running() is None
+        assert tried == []
+        other.listen()
+        assert on_cluster.running() is not None
+        assert tried == [{"address": "auto"}]
 
 
 def test_a_cluster_that_is_not_there(

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import glie
-from glie.distributed import ShardedIndex, service
+from glie.distributed import ShardedIndex, searching, service
 from glie.distributed.fleet import Fleet, StaleError
 from glie.distributed.replica import Held, Local, version_of
 from glie.distributed.shards import Shards, document_of, is_sharded, shard_for
@@ -22,6 +22,7 @@ from glie.retriever import Retriever, open_index
 from tests.conftest import make_arrays
 from tests.distributed.corpus import (
     DIM,
+    PAGES,
     QUESTIONS,
     Corpus,
     assert_same,
@@ -84,6 +85,36 @@ def test_a_choice_of_pages(pair: Pair) -> None:
     assert_same(one, many, **among(one), text=QUESTIONS)
     with pytest.raises(glie.IdError, match="'x' is not in"):
         many.search([encoded("w1")], ids=["x"])
+
+
+def test_a_shard_with_more_than_its_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shards rank little more than their share of the best; one that has more is asked again."""
+    monkeypatch.setattr(searching, "AND_MORE", 1)
+    monkeypatch.setattr(searching, "SHARES_RANKED", 1)
+    corpus, codec, query = make_corpus(), glie.Codec(k=4, dtype="int8"), [encoded("w0")]
+    whole = glie.Index.create(tmp_path / "whole.glie", codec, language="en")
+    corpus.add_to(whole)
+    likest = whole.search(query, PAGES)[0].ids
+    one = glie.Index.create(tmp_path / "one.glie", codec, language="en")
+    for number in range(3):  # the first shard has the best third
+        index = glie.Index.create(tmp_path / "my.shards" / str(number), codec, language="en")
+        for made in (index, one):
+            corpus.take(likest[number * PAGES // 3 :][: PAGES // 3]).add_to(made)
+    many = ShardedIndex.open(tmp_path / "my.shards")
+    asked, call = list[str](), Local.call
+
+    def noted(self: Local, method: str, *arguments: Any) -> Future[Any]:
+        asked.append(f"{method} {self.name}")
+        return call(self, method, *arguments)
+
+    monkeypatch.setattr(Local, "call", noted)
+    for options in ({}, {"where": {"year": [2000, 2001]}}, {"text": ["w0 w9"]}):
+        asked.clear()
+        found, expected = (i.search(query, 30, **options)[0] for i in (many, one))
+        assert found.ids == expected.ids
+        assert found.scores == pytest.approx(expected.scores, abs=1e-6)
+        assert asked.count("first 0/local") == 2
+        assert asked.count("first 2/local") == 1
 
 
 def test_candidates_find_nearly_the_same(pair: Pair) -> None:

@@ -42,7 +42,7 @@ class Asked:
 
     queries: Queries | None  # None: words alone are searched
     texts: tuple[Query, ...] | None  # the words of each query; None: they are not searched
-    count: int  # pages to rank by their codes
+    count: int  # pages to rank by their codes: of all shards or, as a shard gets it, of its own
     by_words: int  # pages to rank by their words
     shortlist: int
     ids: list[str] | None = None  # of this shard

@@ -82,22 +82,32 @@ def running(address: str | None = None) -> Any | None:
     """Ray, connected to the cluster at an address, by default the one that RAY_ADDRESS names or the
     one that runs on this machine; None if there is none."""
     address = address or os.environ.get("RAY_ADDRESS")
-    if address is None and not LOCAL.exists() and "ray" not in sys.modules:
+    here = address is None and _runs_here()
+    if address is None and not here and "ray" not in sys.modules:
         return None
     ray = import_ray()
     if ray.is_initialized():
         return ray
-    if address is None and not LOCAL.exists():
-        return None
     if address is not None:
         connect(ray, address)
         return ray
+    if not here:
+        return None
     try:
         _init(ray, address="auto")
     except Exception:  # a note of a cluster that has ended
         ray.shutdown()
         return None
     return ray
+
+
+def _runs_here() -> bool:
+    """Whether a cluster runs on this machine. One that was killed leaves its note behind."""
+    try:
+        _check_address(LOCAL.read_text().strip())
+    except OSError:
+        return False
+    return True
 
 
 def _init(ray: Any, **options: Any) -> None:

@@ -25,7 +25,8 @@ HEDGE_GROWTH = 4  # times as long until a third one is asked
 HEDGE_FIRST = 0.5  # ... and while few answers are known
 HEDGE_SHARE = 0.95  # of the last answers came sooner
 LAST_ANSWERS, FEWEST_ANSWERS = 512, 20
-MOST_OUTSTANDING = 64  # calls of this process that a replica has not answered
+MOST_OUTSTANDING = 16  # calls of this process that a replica has not answered
+REFUSED = ("first",)  # calls that a busy replica refuses: a search that has begun is finished
 SECONDS_BETWEEN_SIGNS = 1.0
 SECONDS_BETWEEN_RENEWALS = 1.0
 PAUSE = 0.05  # before all replicas of a shard are tried again
@@ -258,7 +259,7 @@ class Fleet:
             if member.down and asking.waiting:
                 return False  # no use for a hedge
             asking.tried.append(member)
-            if member.outstanding >= MOST_OUTSTANDING:
+            if method in REFUSED and member.outstanding >= MOST_OUTSTANDING:
                 asking.busy += 1
                 continue
             try:

@@ -64,8 +64,25 @@ def matching(answers: Mapping[str, First], q: int) -> list[str]:
     return having or list(found)
 
 
+def cut_short(answers: Mapping[str, First], count: int, counts: Mapping[str, int]) -> list[str]:
+    """The shards that may have more of the `count` best pages than they have listed: as many as
+    they were asked for (`counts`), and all of these are among the best."""
+    found = set[str]()
+    for q in range(max((len(first.each) for first in answers.values()), default=0)):
+        full = {
+            shard
+            for shard, first in answers.items()
+            if counts[shard] < count and len(first.each[q].positions) == counts[shard]
+        }
+        if full - found:
+            mine = listed(answers, q, count)
+            owned = np.bincount(mine.owners, minlength=len(mine.shards))
+            found |= {s for s, n in zip(mine.shards, owned, strict=True) if n == counts[s]} & full
+    return [shard for shard in answers if shard in found]
+
+
 def wanted(
-    answers: Mapping[str, First], asked: Asked, top: int
+    answers: Mapping[str, First], asked: Asked
 ) -> tuple[list[Listed], dict[str, list[Wanted | None]]]:
     """The best pages by their codes for each query, and what to ask of each shard about them."""
     lists = [listed(answers, q, asked.count) for q in range(len(asked))]
@@ -91,11 +108,13 @@ def _statistics(answers: Mapping[str, First], q: int) -> Statistics | None:
 
 def best_by_codes(mine: Listed, top: int) -> Best:
     """The best pages without a second stage."""
-    pages = [(mine.shards[o], int(p)) for o, p in zip(mine.owners, mine.positions, strict=True)]
-    return Best(pages[:top], mine.scores[:top])
+    rows = zip(mine.owners[:top], mine.positions[:top], strict=True)
+    return Best([(mine.shards[owner], int(p)) for owner, p in rows], mine.scores[:top])
 
 
-def best_reranked(mine: Listed, answers: Mapping[str, Second], q: int, asked: Asked) -> Best:
+def best_reranked(
+    mine: Listed, answers: Mapping[str, Second], q: int, asked: Asked, top: int
+) -> Best:
     """The best pages after the second stage: the shortlist by its new scores, then the others."""
     scores, stays = mine.scores.copy(), np.ones(len(mine.scores), bool)
     for row, shard in enumerate(mine.shards):
@@ -111,9 +130,8 @@ def best_reranked(mine: Listed, answers: Mapping[str, Second], q: int, asked: As
     # equal scores keep the order of the first stage
     order[: asked.shortlist] = np.argsort(-scores[: asked.shortlist], kind="stable")
     order = order[stays[order]]
-    return best_by_codes(
-        Listed(mine.shards, mine.owners[order], mine.positions[order], scores[order]), len(order)
-    )
+    ranked = Listed(mine.shards, mine.owners[order], mine.positions[order], scores[order])
+    return best_by_codes(ranked, top)
 
 
 def best_hybrid(

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from glie.distributed import asked
 from glie.distributed.asked import Asked, First, Second, Wanted
-from glie.distributed.fleet import Busy, Failed, Refused, StaleError
+from glie.distributed.fleet import REFUSED, Busy, Failed, Refused, StaleError
 from glie.distributed.shards import Shards, is_name
 from glie.errors import ClusterError, GlieError, IndexFolderError, InputError
 from glie.index.index import Index
@@ -204,7 +204,7 @@ class Actor:
         }
 
     async def _admitted(self, method: str, seconds: float, arguments: tuple[Any, ...]) -> Any:
-        if self._inside >= self._most:
+        if method in REFUSED and self._inside >= self._most:
             self._counts["busy"] += 1
             if self._meters:
                 self._meters.busy()

@@ -22,6 +22,8 @@ from glie.search.options import LATE, LEXICAL, SearchOptions, checked_queries
 from glie.search.results import Cost, Hits
 
 FIRST_SHARE = 0.6  # of the deadline, for the first of two rounds
+SHARES_RANKED = 2  # of the pages to be ranked, a shard ranks so many times its share ...
+AND_MORE = 32  # ... and so many more; all of them, if it turns out to have more than that
 
 
 class Pages(Protocol):
@@ -87,6 +89,11 @@ class Search:
             checked, texts, count, by_words, shortlist, None, options.filter, options.exact
         )
         self._ids = None if options.ids is None else pages.by_shard(options.ids)
+        self._counts = {
+            shard: min(count, AND_MORE + -(-SHARES_RANKED * count * len(index) // len(pages)))
+            for shard, index in state.indexes.items()
+            if len(pages)
+        }
         self._missing: dict[str, str] = {}
 
     def hits(self) -> list[Hits]:
@@ -99,7 +106,13 @@ class Search:
         if not first.values and shards:
             raise self._no_answer()
         costs += [answer.cost for answer in first.values.values()]
-        lists, ask = merging.wanted(first.values, asked, self._top)
+        few = merging.cut_short(first.values, asked.count, self._counts)
+        if few:
+            self._counts |= dict.fromkeys(few, asked.count)
+            more = self._ask("first", dict.fromkeys(few, ()), (1 + share) / 2).values
+            costs += [answer.cost for answer in more.values()]
+            first.values.update(more)
+        lists, ask = merging.wanted(first.values, asked)
         second: dict[str, Any] = {}
         if asked.texts is not None or asked.shortlist:
             answers = self._ask("second", {shard: (mine,) for shard, mine in ask.items()}, 1.0)
@@ -127,8 +140,7 @@ class Search:
             return merging.best_hybrid(mine, second, q, asked, top)
         if not asked.shortlist:
             return merging.best_by_codes(mine, top)
-        found = merging.best_reranked(mine, second, q, asked)
-        return Best(found.pages[:top], found.scores[:top])
+        return merging.best_reranked(mine, second, q, asked, top)
 
     def _ask(self, method: str, more: Mapping[str, tuple[Any, ...]], share: float) -> Answers:
         """Ask these shards, until a share of the deadline has passed."""
@@ -136,9 +148,8 @@ class Search:
         left = max(due - time.monotonic(), 0.001)
         requests = {}
         for shard, arguments in more.items():
-            asked = self._asked
-            if self._ids is not None:
-                asked = dataclasses.replace(asked, ids=self._ids[shard])
+            ids = None if self._ids is None else self._ids[shard]
+            asked = dataclasses.replace(self._asked, ids=ids, count=self._counts[shard])
             requests[shard] = (left, self._state.versions[shard], asked, *arguments)
         answers = self._fleet.ask(method, requests, due)
         self._missing |= answers.missing

@@ -87,10 +87,10 @@ class Shards:
                     "NAME --keep-shards 4`"
                 ) from None
             return cls(place, {name: name for name in names})
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise CorruptIndexError(
                 f"{place / MANIFEST}: damaged ({error}); restore it from a backup, or remove it: "
-                "the shards are the folders beside it"
+                "then every index beside it is a shard, also an old version"
             ) from None
         except OSError as error:
             raise IndexFolderError(f"{place}: cannot be read: {error.strerror}") from None
