@@ -34,7 +34,7 @@ class KnownDocument:
 
     path: str
     digest: str
-    missing: int  # pages that could not be read when it was indexed
+    missing: int  # pages that could not be read when it was indexed, or were lost since
     ids: list[str]
 
 
@@ -46,8 +46,9 @@ def known_documents(pages: Records) -> dict[str, KnownDocument]:
         if isinstance(name, str):
             # pages added in Python may lack the other keys
             path, digest = (str(metadata.get(key, "")) for key in ("path", "digest"))
-            missing = metadata.get("missing", 0)
-            known.setdefault(name, KnownDocument(path, digest, missing, [])).ids.append(page_id)
+            document = known.setdefault(name, KnownDocument(path, digest, 0, []))
+            document.ids.append(page_id)
+            document.missing = max(document.missing, metadata.get("missing", 0))
     return known
 
 
