@@ -48,7 +48,8 @@ def known_documents(pages: Records) -> dict[str, KnownDocument]:
             path, digest = (str(metadata.get(key, "")) for key in ("path", "digest"))
             document = known.setdefault(name, KnownDocument(path, digest, 0, []))
             document.ids.append(page_id)
-            document.missing = max(document.missing, metadata.get("missing", 0))
+            missing = metadata.get("missing")
+            document.missing = max(document.missing, missing if isinstance(missing, int) else 0)
     return known
 
 
