@@ -51,6 +51,7 @@ ROOMS: dict[str, str] = {
     "retriever": (
         "errors filters pages identity documents lexical search index encoders distributed strength"
     ),
+    "running": "errors identity index",
     "training": "errors renamed progress kernels pages measures identity codec index",
     "glie": "errors pages geometry codec search index engines planning training",
     "evaluation": (
@@ -67,7 +68,7 @@ ROOMS: dict[str, str] = {
     ),
     "cli": (
         "errors wording progress filters identity documents lexical geometry codec search index engines planning "
-        "encoders ingest watching retriever training glie evaluation integrations indexing "
+        "encoders ingest watching retriever running training glie evaluation integrations indexing "
         "distributed server"
     ),
     "__main__": "cli",

@@ -134,6 +134,7 @@ def verify(
                 "damage": [dataclasses.asdict(damage) for damage in found.damage],
                 "repaired": repair and not found.whole,
                 "set_aside": list(done.set_aside) if done else [],
+                "folders": list(found.folders),
             }
         )
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -33,6 +34,8 @@ from glie.wording import count, printable
 
 if TYPE_CHECKING:
     from glie.lexical.snippet import Asked
+    from glie.retriever import Retriever
+    from glie.running import Encoding
     from glie.search.results import Cost, Hits
 
 
@@ -128,6 +131,16 @@ def search(
         ),
     ] = None,
     encoder: MadeWith = None,
+    server: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="A `glie serve` of this index, which has the encoder loaded (its token: "
+            "GLIE_TOKEN); none: load it here.",
+            show_default="the one that runs on this machine, if any",
+            rich_help_panel=RARE,
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Find the pages that answer a question. "Quotes" in it ask for an exact word or phrase, and
@@ -146,7 +159,7 @@ def search(
     """
     from glie.filters import all_of, from_json, parse
     from glie.retriever import Retriever, asked_of
-    from glie.search.options import LATE
+    from glie.search.options import LATE, LEXICAL
 
     words = arguments or []
     if engine is None and not words:
@@ -186,6 +199,10 @@ def search(
             options["prefetch"] = prefetch
         options["where"] = all_of(filters)
         retriever = Retriever(pages, encoder)
+        encoding = None
+        if engine is None and encoder is None and not (image or like) and mode != LEXICAL:
+            encoding = _encoding(Path(place), retriever, server)
+            retriever = Retriever(pages, encoding) if encoding else retriever
         if not asked:
             from glie.cli.prompt import Prompt
 
@@ -202,13 +219,29 @@ def search(
         instead = {"image": str(image)} if image else {"like": like}
         given = {"query": question} if words else {"query": None, **instead}
         told = {} if hits.strength is None else {"weak": hits.weak, "language": hits.language}
-        print_json({"index": place, **given, "hits": rows, **told, "cost": cost})
+        by = encoding.answered if encoding else None
+        print_json({"index": place, **given, "hits": rows, **told, "cost": cost, "server": by})
     elif rows:
         print_doubts(hits)
         print_rows(rows, marks)
         print_cost(hits.cost)
+        if encoding and encoding.answered:
+            output.print(f"the server at {encoding.answered} encoded the question", style="dim")
     else:
         print("no page matches" if held else "no pages: the index is empty")
+
+
+def _encoding(index: Path, retriever: Retriever, server: str | None) -> Encoding | None:
+    """What encodes questions in place of an encoder that is loaded here: the server at this
+    address, or one that runs for the index."""
+    from glie.running import Encoding, Server, running
+
+    if server is None:
+        found = running(index)
+        return None if found is None else Encoding(found, retriever.index, retriever.encode)
+    if server == "none":
+        return None
+    return Encoding(Server(server, os.environ.get("GLIE_TOKEN")), retriever.index)
 
 
 def _is_index(place: str) -> bool:

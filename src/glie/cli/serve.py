@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from glie.cli.shared import IndexPath
 from glie.cli.terminal import output, print_json
 from glie.errors import InputError, MissingExtraError
+
+if TYPE_CHECKING:
+    import uvicorn
 
 MEGABYTE = 1 << 20
 LIMITS = "Limits"
@@ -115,7 +119,30 @@ def serve(
     )
     log_seldom()
     with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C ends it
-        uvicorn.Server(config).run(sockets=[listening])
+        announcing_server(config, index_path, address, token).run(sockets=[listening])
+
+
+def announcing_server(
+    config: uvicorn.Config, index_path: Path, address: str, token: str | None
+) -> uvicorn.Server:
+    """A server that says in the index where it listens, from when it is ready until it ends, also
+    by a signal. One that listens on all addresses is found on this machine's own."""
+    import uvicorn
+
+    from glie.running import announce, withdraw
+
+    own = address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+
+    class Announcing(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            announce(index_path, own.replace("//localhost:", "//127.0.0.1:"), token)
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            withdraw(index_path)
+            await super().shutdown(sockets)
+
+    return Announcing(config)
 
 
 def listening_socket(host: str, port: int) -> socket.socket:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -127,6 +128,14 @@ def print_health(path: Path, health: Health, *, repairs: bool) -> None:
         print(f"{damage}; {costs[damage.loss]}")
     if not repairs and not any(damage.loss == "codec" for damage in health.damage):
         print(f"undamaged: {count(health.pages, 'page')}, which `glie verify --repair` keeps")
+        if health.pages_lost and health.folders:
+            print(f"then {_again(path, health)} reads the lost pages from their documents again")
+
+
+def _again(path: Path, health: Health) -> str:
+    """The command that indexes the documents of lost pages again."""
+    folders = " ".join(shlex.quote(printable(folder)) for folder in health.folders)
+    return f"`glie index {folders} --to {shlex.quote(str(path))}`"
 
 
 def print_repair(path: Path, repair: Repair) -> None:
@@ -134,10 +143,9 @@ def print_repair(path: Path, repair: Repair) -> None:
     print(f"repaired: the index is {state} and holds {count(repair.after.pages, 'page')}")
     if repair.set_aside:
         print(f"set aside, to look at or delete: {listing(repair.set_aside)} in {path}")
-    if repair.before.pages_lost:
-        print(
-            "to restore what is lost: `glie delete` the rest of these documents, then `glie add` "
-            "them again"
-        )
+    if repair.before.pages_lost and repair.before.folders:
+        print(f"to restore what is lost, from the documents: {_again(path, repair.before)}")
+    elif repair.before.pages_lost:
+        print("to restore what is lost: index the documents again, or take it from a backup")
     if any(damage.loss == "words" for damage in repair.before.damage):
         print("to read the lost words again from the documents: `glie compact --text`")

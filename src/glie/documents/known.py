@@ -34,7 +34,7 @@ class KnownDocument:
 
     path: str
     digest: str
-    missing: int  # pages that could not be read when it was indexed
+    missing: int  # pages that could not be read when it was indexed, or were lost since
     ids: list[str]
     ocr_lang: str | None = None  # the language that OCR was told, if any
     scanned: bool = False  # whether pages were read by OCR
@@ -48,11 +48,12 @@ def known_documents(pages: Records) -> dict[str, KnownDocument]:
         if isinstance(name, str):
             # pages added in Python may lack the other keys
             path, digest = (str(metadata.get(key, "")) for key in ("path", "digest"))
-            missing = metadata.get("missing", 0)
             lang = metadata.get("ocr_lang")
-            document = known.setdefault(name, KnownDocument(path, digest, missing, [], lang))
+            document = known.setdefault(name, KnownDocument(path, digest, 0, [], lang))
             document.ids.append(page_id)
             document.scanned |= metadata.get("origin") == "ocr"
+            missing = metadata.get("missing")
+            document.missing = max(document.missing, missing if isinstance(missing, int) else 0)
     return known
 
 

@@ -49,6 +49,7 @@ DOCUMENTS = "documents"  # uploaded to the index
 MAKING = ".making"  # suffix of an index that appears when it is complete
 LOCK = "lock"
 WRITER = "writer.json"
+SERVER = "server.json"  # where the `glie serve` of this index listens
 FORMAT = "glie-index"
 OWN_FILE = re.compile(r"\d{8,}\.(seg|img|del|sig|fnd|lex|col)")
 ORPHANED = (
@@ -442,8 +443,10 @@ class Folder:
                 (self.path / SEGMENTS / name).unlink()
 
     def size(self) -> int:
-        """Bytes of all files, without those that a repair has set aside."""
-        return _size(self.path) - _size(self.path / ASIDE)
+        """Bytes of all files, without those that a repair has set aside and a server's address."""
+        address = self.path / SERVER
+        beside = address.stat().st_size if address.exists() else 0
+        return _size(self.path) - _size(self.path / ASIDE) - beside
 
     def codec_size(self) -> int:
         """Of these, the bytes of the codec's files."""

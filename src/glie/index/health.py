@@ -12,9 +12,9 @@ import contextlib
 import dataclasses
 import errno
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +46,7 @@ from glie.index.snapshot import (
 from glie.index.writer import PAGES_PER_STEP
 
 Mask = npt.NDArray[np.bool_]
+Documents = dict[str, str]  # from a document's name to the path of its file
 
 Loss = Literal["pages", "pictures", "words", "deletions", "codec", "nothing"]
 
@@ -72,6 +73,7 @@ class Health:
     bytes: int
     pages: int  # undamaged and not deleted
     damage: tuple[Damage, ...]
+    folders: tuple[str, ...] = ()  # with the documents of lost pages: `glie index` reads them again
 
     @property
     def whole(self) -> bool:
@@ -95,6 +97,8 @@ class Part:
     images: Images | None
     postings: LexicalFile | None
     damage: list[Damage]
+    documents: Documents = dataclasses.field(default_factory=dict)  # of all pages, and their paths
+    incomplete: Documents = dataclasses.field(default_factory=dict)  # of those with lost pages
 
     def rows(self) -> Iterator[npt.NDArray[np.int64]]:
         """The rows to keep, in batches of PAGES_PER_STEP."""
@@ -186,7 +190,7 @@ def _checked(folder: Folder, manifest: Manifest, damage: list[Damage]) -> Findin
         with contextlib.suppress(FileNotFoundError):
             sizes.append(path.stat().st_size)
     pages = sum(int(part.keep.sum()) for part in parts)
-    health = Health(len(sizes), sum(sizes), pages, (*damage, *faults))
+    health = Health(len(sizes), sum(sizes), pages, (*damage, *faults), _folders(parts))
     return Findings(manifest, parts, ivf_pq, unencoded, health)
 
 
@@ -204,7 +208,11 @@ def _part(folder: Folder, manifest: Manifest, entry: SegmentEntry, seen: set[str
         damage = [Damage(name, _fault(error), "pages", unnamed=live)]
         return Part(entry, None, np.zeros(0, bool), None, None, damage)
     damage = []
-    ids = [None if line is None else str(json.loads(line)[0]) for line in segment.whole_lines()]
+    lines = list(segment.whole_lines())
+    records = [None if line is None else json.loads(line) for line in lines]
+    ids = [None if record is None else str(record[0]) for record in records]
+    named = [None if record is None else document_of(record[1]) for record in records]
+    incomplete: Documents = {}
     whole = np.array([page_id is not None for page_id in ids])
     try:
         if entry.tombstones is not None:
@@ -229,6 +237,7 @@ def _part(folder: Folder, manifest: Manifest, entry: SegmentEntry, seen: set[str
         unnamed = int(np.count_nonzero(gone & ~whole))
         damage.append(Damage(name, "; ".join(faults), "pages", affected, unnamed))
         whole &= segment.sound
+        incomplete = _incomplete(named, ids, gone)
     keep = whole & ~deleted
     twice = []
     for row in np.flatnonzero(keep)[::-1].tolist():
@@ -243,7 +252,40 @@ def _part(folder: Folder, manifest: Manifest, entry: SegmentEntry, seen: set[str
     images = _checked_images(folder, entry, ids, keep, damage)
     postings = _checked_postings(folder, entry, ids, keep, damage)
     _check_columns(folder, entry, damage)
-    return Part(entry, segment, keep, images, postings, damage)
+    documents = dict(name for name in named if name is not None)
+    return Part(entry, segment, keep, images, postings, damage, documents, incomplete)
+
+
+def document_of(metadata: dict[str, Any]) -> tuple[str, str] | None:
+    """The name and path of a page's document, as `glie index` wrote them."""
+    name, path = metadata.get("document"), metadata.get("path")
+    return (name, path) if isinstance(name, str) and isinstance(path, str) else None
+
+
+def _incomplete(
+    named: Sequence[tuple[str, str] | None], ids: Sequence[str | None], gone: Mask
+) -> Documents:
+    """The documents that have lost pages. The pages of a document are stored in a row: lost ones
+    whose records cannot be read may be of the documents beside them."""
+    rows = set[int]()
+    for row in np.flatnonzero(gone).tolist():
+        beside = [row] if ids[row] is not None else [row - 1, row + 1]
+        rows.update(at for at in beside if 0 <= at < len(ids))
+    return dict(name for row in rows if (name := named[row]) is not None)
+
+
+def _folders(parts: Sequence[Part]) -> tuple[str, ...]:
+    """The folders that documents with lost pages were indexed from, if they are still there."""
+    lost = [damage for part in parts for damage in part.damage if damage.loss == "pages"]
+    unknown = any(damage.unnamed for damage in lost)
+    concerned = [part.documents if unknown else part.incomplete for part in parts]
+    folders = set[str]()
+    for documents in concerned:
+        for name, path in documents.items():
+            below = Path(path).as_posix().removesuffix(f"/{name}")
+            folder = Path(below) if below != Path(path).as_posix() else Path(path).parent
+            folders |= {str(folder)} if folder.is_dir() else set()
+    return tuple(sorted(folders))
 
 
 def _checked_images(

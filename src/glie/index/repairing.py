@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import shutil
+from collections.abc import Container
 from pathlib import Path
 
 from glie.errors import CorruptIndexError, IndexFolderError
@@ -19,7 +21,15 @@ from glie.index.folder import (
     Manifest,
     SegmentEntry,
 )
-from glie.index.health import Findings, Health, examine, findings, readable_manifest
+from glie.index.health import (
+    Findings,
+    Health,
+    document_of,
+    examine,
+    findings,
+    readable_manifest,
+)
+from glie.index.segment import record_line
 from glie.index.side_files import Images
 from glie.index.writer import SegmentWriter
 from glie.lexical.postings import Selected
@@ -70,6 +80,7 @@ def _mended(folder: Folder, found: Findings) -> Manifest:
     taken = [int(path.stem) for path in on_disk if OWN_FILE.fullmatch(path.name)]
     writer = SegmentWriter(folder, max([manifest.next_number, *(n + 1 for n in taken)]))
     entries: list[SegmentEntry] = []
+    incomplete = {name for part in found.parts for name in part.incomplete}
     for part in found.parts:
         if not part.damage:
             unencoded = part.entry.number in found.unencoded
@@ -79,7 +90,7 @@ def _mended(folder: Folder, found: Findings) -> Manifest:
         written = len(writer.entries)
         if part.segment is not None:
             lines = zip(part.segment.whole_lines(), part.keep.tolist(), strict=True)
-            kept = (line for line, keep in lines if keep and line is not None)
+            kept = (_marked(line, incomplete) for line, keep in lines if keep and line is not None)
             postings = None if part.postings is None else part.postings.all_postings()
             for rows in part.rows():
                 records = list(itertools.islice(kept, len(rows)))
@@ -98,6 +109,15 @@ def _mended(folder: Folder, found: Findings) -> Manifest:
         segments=tuple(entries),
         candidates=candidates,
     )
+
+
+def _marked(line: bytes, incomplete: Container[str]) -> bytes:
+    """The record of a page. Where its document has lost pages, it says that some are missing:
+    `glie index` then reads the document again."""
+    page_id, metadata = json.loads(line)
+    if document_of(metadata) is None or metadata["document"] not in incomplete:
+        return line
+    return record_line(page_id, {**metadata, "missing": metadata.get("missing") or 1})
 
 
 def _picture(images: Images | None, row: int) -> bytes | None:

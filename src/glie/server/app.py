@@ -24,6 +24,7 @@ try:
     from glie.server.metrics import Metrics
     from glie.server.problems import add_error_handlers, problem
     from glie.server.routes.documents import add_documents
+    from glie.server.routes.encode import add_encode
     from glie.server.routes.index import add_index, add_measurements
     from glie.server.routes.original import add_original
     from glie.server.routes.page import add_pages
@@ -95,6 +96,7 @@ def create_app(
     add_error_handlers(app)
     add_static(app, token)
     add_search(app, library, metrics, limits)
+    add_encode(app, library, limits)
     add_original(app, library)
     add_pages(app, library, limits)
     add_documents(app, library, uploads, metrics, read_only)

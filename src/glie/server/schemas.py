@@ -58,6 +58,19 @@ class SearchRequest(Model):
     normalize: bool = Field(False, description="Accept vectors that are not normalised.")
 
 
+class EncodeRequest(Model):
+    """A question in words."""
+
+    query: str = Field(examples=[QUESTION])
+
+
+class Encoded(Model):
+    """The vectors of a question, and what made them."""
+
+    encoder: dict[str, str | None] = Field(description="Its name and revision.")
+    vectors: list[list[float]]
+
+
 class Hit(Model):
     """A page that was found."""
 
