@@ -3,12 +3,12 @@
     python tools/weak.py SET... [--foreign FILE...] [--english FILE...] [--pages 500]
                          [--questions 200] [--bytes-per-page 520] [--mode MODE] [--kept DIR]
 
-A SET is a folder in the BEIR format; an index of at most so many of its pages is made. Asked are the
-set's own questions whose page is in the index, the questions of the other sets, strings of nonsense,
-and with --foreign the questions of *.jsonl.gz files with lines {"query"}. Prints the share that is
-called weak, of the own questions also of those whose page is among the first 5. Then the share of
-foreign questions whose language is noticed, and of all English ones that are wrongly called foreign
-(--english: further files). With --kept, indexes are made once.
+A SET is a folder in the BEIR format; an index of at most so many of its pages is made. Asked are
+the set's own questions whose page is in the index, the questions of the other sets, strings of
+nonsense, and with --foreign the questions of *.jsonl.gz files with lines {"query"}. Prints the
+share that is called weak, of the own questions also of those whose page is among the first 5. Then
+the share of foreign questions whose language is noticed, and of all English ones that are wrongly
+called foreign (--english: further files). With --kept, indexes are made once.
 """
 
 from __future__ import annotations
@@ -105,9 +105,7 @@ def main() -> None:
     }
     foreign = {path: [line["query"] for line in lines(path)] for path in given.foreign}
     strangers = some((q for found in foreign.values() for q in found), given.questions)
-    print(
-        "| pages of | own questions | whose page is found | other sets | other languages | nonsense |"
-    )
+    print("| pages of | own | own, found | other sets | other languages | nonsense |")
     print("| --- | --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory() as temporary:
         for folder in given.sets:

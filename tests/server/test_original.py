@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fastapi.testclient import TestClient
 
 import glie
 from glie.documents.find import KINDS
@@ -108,7 +109,6 @@ def test_an_uploaded_file_is_found_where_the_index_is_now(
     client().post("/documents", files=[("files", ("otters.txt", b"Otters hold hands"))])
     moved = index_path.rename(tmp_path / "moved.glie")
     from glie.server.app import create_app
-    from tests.server.conftest import TestClient
 
     ours = TestClient(create_app(moved), "http://127.0.0.1")
     sent = ours.get("/pages/otters.txt%231/original")
