@@ -21,22 +21,19 @@ from tests.server.conftest import Client
 A2 = "/pages/reports%2Fa.pdf%232/original"
 
 
-def add(index_path: Path, path: Path, digest: str | None = None) -> str:
-    """A page of a file, whatever it is; its address."""
+def add(index_path: Path, *paths: Path, digest: str | None = None) -> list[str]:
+    """A page of each file, whatever it is; their addresses."""
     index = glie.Index.open(index_path)
-    page_id = f"added-{len(index)}"
+    ids = [f"added-{len(index)}-{number}" for number in range(len(paths))]
     index.add(
-        glie.Pages([unit(np.ones((2, index.dim or 0)))], ids=[page_id]),
+        glie.Pages([unit(np.ones((2, index.dim or 0)))] * len(ids), ids=ids),
         metadata=[
-            {
-                "document": path.name,
-                "path": str(path),
-                "page": 1,
-                "digest": digest or file_digest(path),
-            }
+            {"document": path.name, "path": str(path), "page": 1}
+            | {"digest": digest or file_digest(path)}
+            for path in paths
         ],
     )
-    return f"/pages/{page_id}/original"
+    return [f"/pages/{page_id}/original" for page_id in ids]
 
 
 def test_a_pdf_is_shown(client: Client, made: Path) -> None:
@@ -52,47 +49,47 @@ def test_a_pdf_is_shown(client: Client, made: Path) -> None:
     assert "script-src" not in policy
 
 
-@pytest.mark.parametrize("suffix", sorted(KINDS))
-def test_nothing_that_is_active_is_shown(
-    client: Client, index_path: Path, tmp_path: Path, suffix: str
-) -> None:
-    path = tmp_path / f"naïve; name{suffix.upper()}"
-    path.write_bytes(b"<script>alert(document.cookie)</script>")
-    sent = client().get(add(index_path, path))
-    assert sent.status_code == 200
-    assert sent.headers["content-type"] == TYPES[suffix]
-    shown = sent.headers["content-disposition"].startswith("inline")
-    assert shown == (suffix in SHOWN)
-    assert shown <= (TYPES[suffix].split("/")[0] in ("image", "text") or suffix == ".pdf")
-    assert "html" not in TYPES[suffix] or not shown
-    name = f"na%C3%AFve%3B%20name{suffix.upper()}"
-    assert sent.headers["content-disposition"].endswith(f"; filename*=UTF-8''{name}")
-    assert ("sandbox" in sent.headers["content-security-policy"]) == (suffix != ".pdf")
-    assert sent.headers["x-content-type-options"] == "nosniff"
+def test_nothing_that_is_active_is_shown(client: Client, index_path: Path, tmp_path: Path) -> None:
+    """Every kind of document, each with a script in it."""
+    paths = [tmp_path / f"naïve; name{suffix.upper()}" for suffix in sorted(KINDS)]
+    for path in paths:
+        path.write_bytes(b"<script>alert(document.cookie)</script>")
+    addresses = add(index_path, *paths)
+    ours = client()
+    for path, address in zip(paths, addresses, strict=True):
+        suffix, sent = path.suffix.lower(), ours.get(address)
+        assert sent.status_code == 200
+        assert sent.headers["content-type"] == TYPES[suffix]
+        how, name = sent.headers["content-disposition"].split("; ")
+        assert how == ("inline" if suffix in SHOWN else "attachment")
+        assert name == f"filename*=UTF-8''na%C3%AFve%3B%20name{path.suffix}"
+        safe = TYPES[suffix].startswith(("image/", "text/plain", "application/pdf"))
+        assert safe or how == "attachment"
+        assert ("sandbox" in sent.headers["content-security-policy"]) == (suffix != ".pdf")
+        assert sent.headers["x-content-type-options"] == "nosniff"
 
 
 def test_only_the_file_that_was_indexed(client: Client, index_path: Path, tmp_path: Path) -> None:
-    secret = tmp_path / "secret.txt"
+    secret, key, pipe = (tmp_path / name for name in ("secret.txt", "id_rsa", "pipe.txt"))
     secret.write_text("the secret")
+    key.write_text("the key")  # no kind of document, though an index names it
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(pipe)
+    wrong, waits = add(index_path, secret, pipe, digest="0" * 16)
+    right, other = add(index_path, secret, key)
     ours = client()
-    wrong = add(index_path, secret, digest="0" * 16)
     assert ours.get(wrong).json() == {
         "error": "secret.txt has changed since it was indexed; index it again"
     }
-    right = add(index_path, secret)
+    assert ours.get(waits).status_code == 404
+    assert ours.get(other).status_code == 404
     assert ours.get(right).text == "the secret"
-    secret.write_text("the secreT")  # of the same length
     at = secret.stat().st_mtime_ns
-    os.utime(secret, ns=(at, at))
+    secret.write_text("the secreT")
+    os.utime(secret, ns=(at, at))  # neither its size nor its time tells
     assert ours.get(right).status_code == 404
     secret.unlink()
     assert ours.get(right).json() == {"error": "its file is gone: secret.txt"}
-    key = tmp_path / "id_rsa"  # no kind of document, though an index names it
-    key.write_text("the key")
-    assert ours.get(add(index_path, key)).status_code == 404
-    if hasattr(os, "mkfifo"):  # nothing waits for a pipe
-        os.mkfifo(tmp_path / "pipe.txt")
-        assert ours.get(add(index_path, tmp_path / "pipe.txt", "0" * 16)).status_code == 404
     assert ours.get("/pages/none/original").status_code == 404
     assert ours.get("/pages/..%2F..%2Fetc%2Fpasswd/original").status_code == 404
 
