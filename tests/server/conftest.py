@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import pytest
 from fastapi.testclient import TestClient
@@ -15,7 +16,10 @@ from glie.encoders import Encoder, load_encoder
 from glie.ingest import ingest
 from glie.server.app import create_app
 from tests.documents.test_documents import make_pdf
-from tests.server.browser import CHROMIUM
+from tests.server.browser import CHROMIUM, chromium, open_page, served
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 LINES = [
     "Capital expenditure in 2018 was 1,577 million dollars\nand was spent on turbines",
@@ -76,3 +80,34 @@ def client(index_path: Path, encoder: Encoder) -> Iterator[Client]:
     yield make
     for one in opened:
         one.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def address(
+    made: Path, encoder: Encoder, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    index = shutil.copytree(made / "my.glie", tmp_path_factory.mktemp("browser") / "my.glie")
+    with served(Path(index), encoder=encoder) as url:
+        yield url
+
+
+@pytest.fixture
+def page(browser: Browser, address: str) -> Iterator[Page]:
+    """The page in a window; what goes wrong in it, and what it asks for elsewhere, is a fault."""
+    opened = open_page(browser, "about:blank")
+    wrong: list[str] = []
+    opened.on("pageerror", lambda error: wrong.append(str(error)))
+    opened.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
+    hosts = set[str]()
+    opened.on("request", lambda request: hosts.add(urlsplit(request.url).netloc))
+    opened.goto(address)
+    yield opened
+    opened.context.close()
+    assert wrong == []
+    assert hosts <= {urlsplit(address).netloc}

@@ -3,50 +3,16 @@
 from __future__ import annotations
 
 import re
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
 from glie.encoders import Encoder
 from tests.documents.test_documents import make_pdf
-from tests.server.browser import CHROMIUM, ask, chromium, open_hit, open_page, served
+from tests.server.browser import CHROMIUM, ask, open_hit, open_page, served
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium was found")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def address(
-    made: Path, encoder: Encoder, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[str]:
-    index = shutil.copytree(made / "my.glie", tmp_path_factory.mktemp("browser") / "my.glie")
-    with served(Path(index), encoder=encoder) as url:
-        yield url
-
-
-@pytest.fixture
-def page(browser: Browser, address: str) -> Iterator[Page]:
-    """The page in a window; what goes wrong in it, and what it asks for elsewhere, is a fault."""
-    opened = open_page(browser, "about:blank")
-    wrong: list[str] = []
-    opened.on("pageerror", lambda error: wrong.append(str(error)))
-    opened.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
-    hosts = set[str]()
-    opened.on("request", lambda request: hosts.add(urlsplit(request.url).netloc))
-    opened.goto(address)
-    yield opened
-    opened.context.close()
-    assert wrong == []
-    assert hosts <= {urlsplit(address).netloc}
 
 
 def test_search_and_see_what_it_cost(page: Page) -> None:
@@ -121,8 +87,8 @@ def test_open_a_page_and_see_why_word_by_word(page: Page) -> None:
     assert len(colours(page)) == 2  # at rest, each word is marked in its own
     words.nth(0).focus()  # without a mouse
     assert len(colours(page)) == 1
-    with page.expect_response(re.compile("vectors=index")):
-        page.check("input[value=index]")
+    with page.expect_response(re.compile("vectors=document")):
+        page.check("input[value=document]")
 
 
 def colours(page: Page) -> set[str]:
@@ -275,8 +241,10 @@ CONTRAST = """selector => {
 }"""
 
 
-def test_budget_and_geometry(page: Page, address: str) -> None:
-    page.click("nav a[data-view=budget]")
+def test_insights(page: Page, address: str) -> None:
+    page.click("nav a[data-view=insights]")
+    assert "glie shrink" in page.inner_text("#budget .use")
+    expect(page.locator("#budget")).to_contain_text(re.compile("This takes (about|a few)"))
     page.click("text=Measure this corpus")
     page.wait_for_selector("#budget .spot", timeout=120_000)
     assert page.locator("#budget .here").text_content() == "this index"
@@ -286,7 +254,7 @@ def test_budget_and_geometry(page: Page, address: str) -> None:
     assert page.locator("#budget tr.now td").first.inner_text() == "this index"
     page.fill("#budget input[type=range]", "6")
     assert page.inner_text("#budget output") == "1,000,000 pages"
-    page.click("nav a[data-view=geometry]")
+    page.click("#insights a[data-view=geometry]")
     page.wait_for_selector("#map svg")
     page.wait_for_selector("#shape svg")
     page.select_option("#pick-document", "reports/a.pdf")

@@ -30,6 +30,7 @@ CHECKS = [
 
 OPERATIONS = {
     *("POST /search", "GET /pages/{id}", "GET /pages/{id}/image", "GET /pages/{id}/heatmap"),
+    *("GET /pages/{id}/original", "GET /pages/{id}/words", "GET /pages/{id}/snippet"),
     *("GET /pages/{id}/geometry", "GET /documents", "POST /documents", "GET /documents/{id}"),
     *("DELETE /documents/{id}", "GET /info", "GET /health", "GET /metrics", "POST /session"),
     *("GET /survey", "POST /survey"),
@@ -81,7 +82,7 @@ def test_what_is_there_is_what_the_schema_says(
         real["path_parameters"] = {"id": "b.pdf%231"}
     if method == "POST":
         real["body"] = {"token": "x"} if path == "/session" else {"query": "holiday"}
-    if path.endswith("heatmap"):
+    if path.endswith(("heatmap", "snippet")):
         real["query"] = {"query": "holiday"}
     answer = schema[path][method].Case(**real).call_and_validate(checks=CHECKS)
     assert answer.status_code in (200, 204)

@@ -392,7 +392,10 @@ uploads.Uploads(library, 10).add(files)
         assert sorted(path.name for path in folder.iterdir()) == ["killed.txt", "own.txt"]
         # a note that was not removed takes nothing that is indexed, nor anything elsewhere
         (folder / ".unfinished.json").write_text('["killed.txt", "../manifest.json"]')
-        assert ours.post("/documents", files=text_file("b.txt")).status_code == 201
+        assert (
+            ours.post("/documents", files=text_file("b.txt", "Gulls nest on the pier")).status_code
+            == 201
+        )
         names = ["b.txt", "killed.txt", "own.txt"]
         assert sorted(path.name for path in folder.iterdir()) == names
         assert (index_path / "manifest.json").exists()
@@ -413,3 +416,22 @@ def test_a_full_disk_is_told(
     assert error_of(refused) == "a.txt: cannot be kept: No space left on device"
     assert list((index_path / "documents").iterdir()) == []
     assert ours.post("/documents", files=text_file("a.txt")).status_code == 201
+
+
+def test_the_same_bytes_change_nothing_wherever_they_are_from(
+    client: Client, index_path: Path, made: Path
+) -> None:
+    """Of a document that was indexed from another folder, under any name, and twice in an upload."""
+    ours, data = client(), (made / "docs" / "b.pdf").read_bytes()
+    before = ours.get("/info").json()["generation"]
+    sent = ours.post("/documents", files=[("files", ("copy of b.pdf", data))])
+    assert sent.json() == {"documents": [], "pages": 0, "unchanged": ["b.pdf"], "problems": []}
+    assert ours.get("/info").json()["generation"] == before
+    assert [*(index_path / "documents").iterdir()] == []
+    twice = [*text_file("one.txt"), *text_file("two.txt")]
+    sent = ours.post("/documents", files=twice).json()
+    assert (sent["documents"], sent["unchanged"]) == (["one.txt"], [])
+    assert [path.name for path in (index_path / "documents").iterdir()] == ["one.txt"]
+    again = [*text_file("three.txt"), *text_file("new.txt", "Gulls nest on the pier")]
+    sent = ours.post("/documents", files=again).json()
+    assert (sent["documents"], sent["unchanged"]) == (["new.txt"], ["one.txt"])

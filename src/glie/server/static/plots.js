@@ -28,7 +28,7 @@ export function measuring(survey, again) {
   }
   const why = survey.state === "failed" ? h("p", { class: "wrong", role: "status" }, `It could not be measured: ${survey.doing}`) : null;
   const long = survey.seconds === null ? "a minute or two" : `about ${time(survey.seconds)}`;
-  return h("div", {}, why, h("button", { type: "button", onclick: async () => { await post("/survey", {}); again(); } }, "Measure this corpus"),
+  return h("div", { class: "measure" }, why, h("button", { type: "button", onclick: async () => { await post("/survey", {}); again(); } }, "Measure this corpus"),
     h("p", { class: "muted" }, `This takes ${long.replace("about a few", "a few")}: a sample of pages is encoded again. Nothing is stored, and searches go on.`));
 }
 

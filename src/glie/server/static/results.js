@@ -4,7 +4,7 @@ import { $, count, h, marked, size, wait, wrong } from "./elements.js";
 import { api, pagePath, post } from "./server.js";
 import { address, go, state } from "./state.js";
 
-const MOST_CHIPS = 8;  // documents; more are a list to search
+const MOST_CHIPS = 12;  // documents; more are a list to search
 const MOST_LISTED = 100;  // of that list, until something is typed
 const TOP = 24;
 
@@ -111,7 +111,7 @@ function card(hit, hits) {
     h("button", { type: "button", class: said === "weak" ? "card weak" : "card", onclick: () => go({ page: hit.id }), "data-id": hit.id },
       thumbnail(hit.id, hit.picture, hit.snippet),
       h("span", { class: "name" }, hit.document ?? hit.id),
-      h("span", { class: "place" }, hit.page === null ? null : `Page ${hit.page}`,
+      h("span", { class: "place" }, hit.page === null ? null : h("span", {}, `Page ${hit.page}`),
         meter(hit, hits), said ? h("span", { class: "level", title: `${hit.strength.toFixed(1)} times what unrelated questions reach` }, said) : null,
         h("span", { title: "Score" }, hit.score.toFixed(2))),
       h("span", { class: "snippet" }, ...(hit.snippet ? marked(hit.snippet, hit.marks) : [h("span", { class: "muted" }, hit.note ?? "")]))));

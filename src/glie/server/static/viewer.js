@@ -24,6 +24,7 @@ export async function showPage(id, query) {
   $("viewer-title").textContent = id;
   $("number").textContent = "";
   $("tools").hidden = true;
+  $("links").hidden = false;
   $("stage").replaceChildren(h("p", { class: "none" }, wait("Opening the page…")));
   try {
     const page = await api(pagePath(id));
@@ -51,6 +52,7 @@ function showMissing(id, error) {
   const name = id.includes("#") ? id.slice(0, id.lastIndexOf("#")) : id;
   const document = state.documents.find((one) => one.name === name);
   $("why-note").textContent = "";
+  $("seen-by").hidden = $("links").hidden = true;
   $("viewer-title").textContent = "No such page";
   $("stage").replaceChildren(h("div", { class: "none" },
     h("p", {}, h("b", {}, "This link leads to no page of this index.")),
@@ -159,6 +161,12 @@ function switchText() {
   light(shown.pinned);
 }
 $("as-text").addEventListener("click", switchText);
+
+$("fold").addEventListener("click", () => {
+  const folded = $("fold").parentElement.classList.toggle("folded");
+  $("fold").setAttribute("aria-expanded", String(!folded));
+  $("fold").textContent = folded ? "▴" : "▾";
+});
 
 // ---- pages
 
