@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import glie
-from glie.cli.index import ocr_hint
+from glie.cli.index import language_hint, ocr_hint
 from glie.ingest import Report
 from tests.cli.conftest import Run
 from tests.documents.test_documents import bad_files, picture
@@ -185,6 +185,25 @@ def test_the_hint_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ocr_hint(report) == (
         '1 page without text left out: a.pdf#1; pip install "glie[ocr]" to read them'
     )
+
+
+def test_pages_in_another_language_are_said_once(run: Run, documents: Path) -> None:
+    assert language_hint(Report(pages_added=4, pages_not_english=2)) is None
+    text = "Der Urlaub der Mitarbeiter ist in der Regel mit der Leitung zu besprechen und wird dann"
+    Path("de.md").write_text(f"{text} von ihr genehmigt, wenn es die Arbeit erlaubt.")
+    done = run("index", "de.md", "--to", "x.glie")
+    assert done.code == 0
+    assert "1 of 1 page seems not to be in English" in done.err
+    assert "glie index --encoder multilingual" in done.err
+    assert "English" not in run("index", "de.md", "--to", "x.glie").err
+    assert "English" not in run("index", "reports", "--to", "y.glie").err
+
+
+def test_ocr_in_a_language_that_is_not_there(run: Run, documents: Path) -> None:
+    done = run("index", "reports", "--to", "x.glie", "--ocr-lang", "xyz")
+    assert done.code == 2
+    assert done.err.startswith("glie: --ocr-lang: no data for xyz, only for ")
+    assert not Path("x.glie").exists()
 
 
 def test_no_index_is_made_of_nothing(run: Run, documents: Path) -> None:

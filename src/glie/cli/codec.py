@@ -12,7 +12,7 @@ import typer
 
 import glie
 from glie.cli.index import Documents, EncoderName, Language, Ocr, OcrLang, TextOf
-from glie.cli.shared import Cache, Json, load_encoder, say_left_out
+from glie.cli.shared import RARE, Cache, Json, load_encoder, say_left_out
 from glie.cli.show_index import size
 from glie.cli.terminal import errors, output, print_json, progress_bar, status_line
 from glie.codec.adapt import EXPLAINED, explained
@@ -65,7 +65,15 @@ def make(
     bytes_per_page: Annotated[
         int, typer.Option(metavar="BYTES", help="The budget that the codec has by default.")
     ] = 520,
-    seed: Annotated[int, typer.Option(help="The same seed draws the same pages.", min=0)] = 0,
+    seed: Annotated[
+        int,
+        typer.Option(
+            metavar="NUMBER",
+            help="The same seed draws the same pages.",
+            min=0,
+            rich_help_panel=RARE,
+        ),
+    ] = 0,
     cache: Cache = None,
     as_json: Json = False,
 ) -> None:
@@ -119,7 +127,15 @@ def fit_sample(
     ocr_lang: OcrLang = None,
     text: TextOf = "auto",
     language: Language = None,
-    seed: Annotated[int, typer.Option(help="The same seed draws the same pages.", min=0)] = 0,
+    seed: Annotated[
+        int,
+        typer.Option(
+            metavar="NUMBER",
+            help="The same seed draws the same pages.",
+            min=0,
+            rich_help_panel=RARE,
+        ),
+    ] = 0,
     as_json: Json = False,
 ) -> None:
     """Fix one codec for several runs of `glie index`, so that what they make can be merged, or

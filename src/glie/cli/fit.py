@@ -10,7 +10,7 @@ import typer
 
 import glie
 from glie.cli import fail
-from glie.cli.shared import Cache, Datasets, Json, encode_sets, numbers
+from glie.cli.shared import RARE, Cache, Datasets, Json, encode_sets, numbers
 from glie.cli.show_measures import print_fit
 from glie.cli.terminal import fit_bar, print_json
 
@@ -24,7 +24,12 @@ def fit(
     epochs: Annotated[
         int | None, typer.Option(help="Passes over the questions.", show_default="the recipe's")
     ] = None,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same codec.")] = 0,
+    seed: Annotated[
+        int,
+        typer.Option(
+            metavar="NUMBER", help="The same seed gives the same codec.", rich_help_panel=RARE
+        ),
+    ] = 0,
     no_queries: Annotated[
         bool,
         typer.Option(
@@ -35,7 +40,8 @@ def fit(
         str,
         typer.Option(
             help="default (for a CPU) or paper (as published, 100 epochs); default-blind and "
-            "paper-blind are controls whose decoder never reads the anchors."
+            "paper-blind are controls whose decoder never reads the anchors.",
+            rich_help_panel=RARE,
         ),
     ] = "default",
     encoder: Annotated[str | None, typer.Option(help="As for `index`.")] = None,

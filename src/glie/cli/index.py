@@ -46,9 +46,10 @@ EncoderName = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="english, multilingual, minilm, minilm-384, or a late-interaction model in a FOLDER "
-        "or on the Hugging Face Hub: ColBERT for text, ColPali or ColQwen2 for page images; or "
-        "one on a server, like vllm:http://host:8000#MODEL. docs/encoders.md lists more.",
+        help="english; multilingual, for text in other languages (extra glie\\[multilingual]); "
+        "minilm, minilm-384; or a late-interaction model in a FOLDER or on the Hugging Face Hub: "
+        "ColBERT for text, ColPali or ColQwen2 for page images; or one on a server, like "
+        "vllm:http://host:8000#MODEL. docs/encoders.md lists more.",
         show_default="english",
     ),
 ]

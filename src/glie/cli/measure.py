@@ -11,7 +11,7 @@ import typer
 
 import glie
 from glie.cli import fail
-from glie.cli.shared import Cache, Datasets, Json, encode_sets, names, numbers
+from glie.cli.shared import RARE, Cache, Datasets, Json, encode_sets, names, numbers
 from glie.cli.show_measures import print_geometry, print_plan, print_results
 from glie.cli.terminal import (
     errors,
@@ -59,13 +59,16 @@ def evaluate(
             "each set by page, fit on one half and measure the other.",
         ),
     ] = None,
-    seeds: Annotated[str, typer.Option(help="Seeds of clustering and fitting, like 0,1,2.")] = "0",
+    seeds: Annotated[
+        str, typer.Option(metavar="NUMBERS", help="Seeds of clustering and fitting, like 0,1,2.")
+    ] = "0",
     language: Annotated[
         str | None,
         typer.Option(
             help="Only questions in this language, spelled as in the sets, like english. A wrong "
             "name lists the known ones.",
             show_default="all questions",
+            rich_help_panel=RARE,
         ),
     ] = None,
     more: Annotated[
@@ -84,11 +87,20 @@ def evaluate(
         ),
     ] = None,
     trec: Annotated[
-        bool, typer.Option("--trec", help="Also write TREC run files to --to.")
+        bool,
+        typer.Option("--trec", help="Also write TREC run files to --to.", rich_help_panel=RARE),
     ] = False,
-    recipe: Annotated[str, typer.Option(help="As for `glie fit`.")] = "default",
+    recipe: Annotated[
+        str, typer.Option(help="As for `glie fit`.", rich_help_panel=RARE)
+    ] = "default",
     epochs: Annotated[
-        int | None, typer.Option(help="As for `glie fit`.", show_default="the recipe's")
+        int | None,
+        typer.Option(
+            metavar="NUMBER",
+            help="As for `glie fit`.",
+            show_default="the recipe's",
+            rich_help_panel=RARE,
+        ),
     ] = None,
     encoder: Annotated[str | None, typer.Option(help="As for `glie index`.")] = None,
     cache: Cache = None,
@@ -175,7 +187,12 @@ def geometry(
     pages: Annotated[
         int, typer.Option(help="Most pages to measure per corpus, drawn at random.")
     ] = glie.geometry.MOST_PAGES,
-    seed: Annotated[int, typer.Option(help="The same seed draws the same pages.")] = 0,
+    seed: Annotated[
+        int,
+        typer.Option(
+            metavar="NUMBER", help="The same seed draws the same pages.", rich_help_panel=RARE
+        ),
+    ] = 0,
     as_json: Json = False,
 ) -> None:
     """Measure page vectors: their norms and their intrinsic dimension (TwoNN).
@@ -231,7 +248,15 @@ def plan(
         bool, typer.Option(help="Count the words of the pages' texts in each budget.")
     ] = True,
     cache: Cache = None,
-    seed: Annotated[int, typer.Option(help="The same seed draws the same pages.", min=0)] = 0,
+    seed: Annotated[
+        int,
+        typer.Option(
+            metavar="NUMBER",
+            help="The same seed draws the same pages.",
+            min=0,
+            rich_help_panel=RARE,
+        ),
+    ] = 0,
     as_json: Json = False,
 ) -> None:
     """Measure what each budget would keep of your pages, before you choose one.

@@ -23,7 +23,9 @@ LIMITS = "Limits"
 def serve(
     index_path: IndexPath,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0 picks a free one.", min=0, max=65535)] = 8000,
+    port: Annotated[
+        int, typer.Option(metavar="NUMBER", help="0 picks a free one.", min=0, max=65535)
+    ] = 8000,
     token: Annotated[
         str | None,
         typer.Option(
@@ -46,19 +48,26 @@ def serve(
         int, typer.Option(metavar="MB", help="Largest upload.", min=1, rich_help_panel=LIMITS)
     ] = 100,
     max_upload_pages: Annotated[
-        int, typer.Option(help="Most pages in an upload.", min=1, rich_help_panel=LIMITS)
+        int,
+        typer.Option(
+            metavar="NUMBER", help="Most pages in an upload.", min=1, rich_help_panel=LIMITS
+        ),
     ] = 2000,
     max_query: Annotated[
         int,
         typer.Option(metavar="CHARACTERS", help="Longest question.", min=1, rich_help_panel=LIMITS),
     ] = 2000,
     max_searches: Annotated[
-        int, typer.Option(help="Searches at once; others wait.", min=1, rich_help_panel=LIMITS)
+        int,
+        typer.Option(
+            metavar="NUMBER", help="Searches at once; others wait.", min=1, rich_help_panel=LIMITS
+        ),
     ] = 4,
     max_connections: Annotated[
         int,
         typer.Option(
             help="Connections at once; further ones replace idle ones.",
+            metavar="NUMBER",
             min=1,
             rich_help_panel=LIMITS,
         ),

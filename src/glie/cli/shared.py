@@ -38,6 +38,7 @@ Cache = Annotated[
         envvar="GLIE_CACHE",
         help="Keep the vectors in this folder, and read them in the next run.",
         show_default="not kept",
+        rich_help_panel=RARE,
     ),
 ]
 MadeWith = Annotated[

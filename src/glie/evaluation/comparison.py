@@ -28,8 +28,8 @@ from glie.progress import OnProgress, ignore
 
 OTHERS, OWN = "others", "own"
 NETWORKS = (
-    "glie-stage1 and glie: the fitted networks, measured at every k; a codec in use leaves them out at "
-    "a k where they did not pay on its holdout."
+    "glie-stage1 and glie: the fitted networks, measured at every k; a codec in use leaves them "
+    "out at a k where they did not pay on its holdout."
 )
 
 

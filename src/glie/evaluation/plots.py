@@ -147,16 +147,6 @@ def plot_quality(results: Results, path: str | os.PathLike[str]) -> None:
         axes.plot(sizes, scores, marker="o", markersize=4, linewidth=thick, color=COLOURS[method])
         ends.append((sizes[-1], scores[-1], method, COLOURS[method]))
         drawn += sizes
-    _label_ends(axes, ends)
-    ceiling = results.ceiling
-    if ceiling is not None:
-        size = results.macro(UNCOMPRESSED, None, lambda result: result.bytes_per_page).mean
-        axes.axhline(ceiling, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
-        axes.annotate(
-            f"uncompressed, {size:,.0f} bytes a page", (0, ceiling),
-            xycoords=("axes fraction", "data"), xytext=(4, 4), textcoords="offset points",
-            fontsize=9, color=INK,
-        )  # fmt: skip
     axes.set_xscale("log", base=2)
     first = results.methods[0]
     ticks = [
@@ -167,6 +157,13 @@ def plot_quality(results: Results, path: str | os.PathLike[str]) -> None:
     axes.set_xticks([], minor=True)
     drawn += ticks
     axes.set_xlim(min(drawn) / 1.1, max(drawn) * (2.6 if len(ticks) > 1 else 4))
+    ceiling = results.ceiling
+    if ceiling is not None:
+        size = results.macro(UNCOMPRESSED, None, lambda result: result.bytes_per_page).mean
+        reach = [min(drawn), max(drawn)]
+        axes.plot(reach, [ceiling] * 2, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
+        ends.append((reach[1], ceiling, f"{UNCOMPRESSED}: {size:,.0f} bytes", INK))
+    _label_ends(axes, ends)
     axes.set_xlabel("bytes a page", color=INK)
     axes.set_ylabel("nDCG@5, mean over sets", color=INK)
     _plain(axes)
@@ -190,10 +187,10 @@ def plot_margin(results: Results, path: str | os.PathLike[str]) -> None:
             axes.fill_between(places, lows, highs, color=COLOURS[method], alpha=0.12, linewidth=0)
         axes.plot(places, means, marker="o", markersize=5, color=COLOURS[method])
         ends.append((places[-1], means[-1], method, COLOURS[method]))
-    _label_ends(axes, ends)
     axes.axhline(0, color=INK, linewidth=0.8)
     axes.set_xticks(places, results.columns)
     axes.set_xlim(-0.2, len(results.budgets) - 1 + 0.34 * max(1, len(results.budgets) - 1))
+    _label_ends(axes, ends)
     axes.set_ylabel("nDCG@5 above the strongest training-free method", color=INK)
     _plain(axes)
     figure.savefig(path, dpi=160)
@@ -232,6 +229,7 @@ def plot_headroom(results: Results, path: str | os.PathLike[str]) -> None:
                     f"{height:.3f}", (place, inside), ha="center", fontsize=8.5,
                     va="center" if bottom else "top",
                     color=INK if bottom else "white",
+                    bbox={**BLANK, "facecolor": colour},  # the line of uncompressed is behind it
                 )  # fmt: skip
     axes.axhline(ceiling, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
     low = min(full) - 0.25 * max(0.02, max(ceiling, *oracle) - min(full))
@@ -266,28 +264,40 @@ def plots(results: Results, folder: Path) -> dict[str, str]:
 
 
 def _label_ends(axes: Axes, ends: list[tuple[float, float, str, str]]) -> None:
-    """Label each line at its end; labels that would overlap are spread around their mean."""
+    """Label the end of each line, in a column right of all of them. Labels are spread so that none
+    overlaps another or leaves the plot, and a thin line leads to each. Set the limits before."""
     low, high = axes.get_ylim()
     apart = 0.05 * (high - low)
-    groups: list[list[tuple[float, float, str, str]]] = []
-    for end in sorted(ends, key=lambda end: end[1]):
-        groups.append([end])
+    low -= max(0.0, apart * len(ends) - (high - low))  # room for all
+    axes.set_ylim(low, high)
+    ends = sorted(ends, key=lambda end: end[1])
+    groups: list[list[float]] = []
+    for _, y, *_ in ends:
+        groups.append([y])
         while (
             len(groups) > 1
-            and _places(groups[-1], apart)[0] - _places(groups[-2], apart)[-1] < apart
+            and _spread(groups[-1], apart)[0] - _spread(groups[-2], apart)[-1] < apart
         ):
             groups[-2:] = [groups[-2] + groups[-1]]
-    for group in groups:
-        for (x, _, text, colour), place in zip(group, _places(group, apart), strict=True):
-            axes.annotate(
-                text, (x, place), xytext=(8, 0), textcoords="offset points", va="center",
-                fontsize=9, color=colour, bbox=BLANK,
-            )  # fmt: skip
+    places = [place for group in groups for place in _spread(group, apart)]
+    for i in range(len(places)):
+        places[i] = max(places[i], low + apart / 2 if i == 0 else places[i - 1] + apart)
+    for i in reversed(range(len(places))):
+        above = high - apart / 2 if i + 1 == len(places) else places[i + 1] - apart
+        places[i] = min(places[i], above)
+    right = axes.transData.transform((max(x for x, *_ in ends), low))
+    column = axes.transAxes.inverted().transform(right)[0] + 0.03
+    for (x, y, text, colour), place in zip(ends, places, strict=True):
+        axes.annotate(
+            text, (x, y), xytext=(column, place), textcoords=("axes fraction", "data"),
+            va="center", fontsize=9, color=colour,
+            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.6, "relpos": (0, 0.5)},
+        )  # fmt: skip
 
 
-def _places(group: list[tuple[float, float, str, str]], apart: float) -> list[float]:
-    """Heights of the labels of a group, from the lowest up."""
-    middle = sum(y for _, y, _, _ in group) / len(group)
+def _spread(group: list[float], apart: float) -> list[float]:
+    """Heights of the labels of a group, around their mean, from the lowest up."""
+    middle = sum(group) / len(group)
     return [middle + apart * (place - (len(group) - 1) / 2) for place in range(len(group))]
 
 

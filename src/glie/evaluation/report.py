@@ -23,8 +23,7 @@ STYLE = """
     --code: #242424; }
 }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--ground);
-  max-width: 62rem; margin: 2rem auto;
-  padding: 0 1rem; }
+  max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
 table { border-collapse: collapse; margin: 0.5rem 0 1rem; font-variant-numeric: tabular-nums; }
 th, td { padding: 0.25rem 0.8rem; text-align: right; border-bottom: 1px solid var(--line); }
 th:first-child, td:first-child { text-align: left; }
@@ -32,6 +31,7 @@ th { font-weight: 600; border-bottom: 1px solid var(--rule); }
 .wide { overflow-x: auto; }
 figure { margin: 1rem 0; }
 img { max-width: 100%; height: auto; background: #fff; border-radius: 4px; }
+@media (prefers-color-scheme: dark) { img { filter: invert(0.9) hue-rotate(180deg); } }
 figcaption, .note { color: var(--faint); font-size: 0.9em; }
 pre { background: var(--code); padding: 0.6rem 0.8rem; overflow-x: auto; }
 """

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import datetime
+import re
 import sys
 from collections.abc import Iterator
 from typing import Any
 
 from glie.documents.readers.blocks import PAGE_BREAK, Block, in_a_line, paginate
 from glie.documents.readers.packed import check_packed
+
+FAR = re.compile(r"\t{30,}")  # blank columns before a cell far from the others
 
 
 def pages(path: str) -> list[str]:
@@ -36,7 +39,7 @@ def _blocks(book: Any) -> Iterator[Block]:
                     yield PAGE_BREAK
                 yield Block("heading", sheet.title)
                 named = begun = True
-            yield Block("row", "\t".join(cells).rstrip())
+            yield Block("row", FAR.sub("\t", "\t".join(cells).rstrip()))
 
 
 def _shown(cell: Any) -> str:
