@@ -70,7 +70,10 @@ def test_an_address_that_is_given(
     assert "a token is needed" in done.err
     monkeypatch.setenv("GLIE_TOKEN", TOKEN)
     assert searched(run, index, "--server", address)["server"] == address
-    for wrong, says in (("ftp://x", "expected an address like http"), (address + "x", "status 404")):
+    for wrong, says in (
+        ("ftp://x", "expected an address like http"),
+        (address + "x", "status 404"),
+    ):
         done = run("search", index, QUESTION, "--server", wrong)
         assert (done.code, says in done.err) == (1, True)
 
