@@ -7,7 +7,7 @@ import pytest
 
 from glie.kernels.maxsim import maxsim_reference
 from glie.kernels.pair_scores import pair_scores, unpackable
-from glie.kernels.quantize import pack, unpack
+from glie.kernels.quantize import DTYPES, Packed, pack, unpack
 from glie.kernels.residual import ONE_LAYER, pack_set, reconstruct, unpack_set
 
 SHARES = 0.5, 0.6
@@ -20,14 +20,19 @@ def unit(vectors: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("dim", [1, 7, 48, 128])
+@pytest.mark.parametrize("dtype", [None, *DTYPES])
 @pytest.mark.parametrize("first_layer", [4, ONE_LAYER])
-def test_scores_are_those_of_the_reconstructed_vectors(dim: int, first_layer: int) -> None:
+def test_scores_are_those_of_the_reconstructed_vectors(
+    dim: int, dtype: str | None, first_layer: int
+) -> None:
     rng = np.random.default_rng(dim)
     packed = pack(rng.normal(size=(BOOK, dim)).astype(np.float32), "int4")
     lengths = rng.uniform(0.3, 0.8, BOOK).astype(np.float32)
     codewords = unpack(packed, "int4", dim) * lengths[:, None]
-    anchors = unit(rng.normal(size=(5, 3, dim)))
-    used, counts = np.array([3, 1, 2, 3, 1]), np.array([20, 0, 1, 33, 6])
+    anchors = unit(rng.normal(size=(5, 9, dim)))
+    stored = anchors if dtype is None else Packed.of(anchors, dtype)
+    anchors = anchors if dtype is None else stored.vectors()
+    used, counts = np.array([3, 1, 9, 3, 1]), np.array([20, 0, 1, 33, 6])
     sets = [
         pack_set(rng.permutation(u * BOOK)[:n], u * BOOK, first_layer)
         for u, n in zip(used, counts, strict=True)
@@ -35,13 +40,13 @@ def test_scores_are_those_of_the_reconstructed_vectors(dim: int, first_layer: in
     ends = np.cumsum([len(some) for some in sets])
     starts = ends - [len(some) for some in sets]
     longer = rng.uniform(1, 1.2, 5).astype(np.float32)
-    tokens = unit(rng.normal(size=(30, dim)))
-    asked = np.array([0, 1, 27, 30])
+    tokens = unit(rng.normal(size=(130, dim)))
+    asked = np.array([0, 1, 27, 127, 130])  # one is longer than what is scored at once
     scores, taken = pair_scores(
         tokens,
         asked,
         (np.concatenate(sets), starts, ends, counts, first_layer),
-        anchors,
+        stored,
         used,
         unpackable(packed, lengths, dim, SHARES),
         longer,

@@ -47,8 +47,10 @@ class Blobs:
 
     def take(self, rows: Rows) -> Blobs:
         """The bytes of some of the pages."""
-        mine = [self[row] for row in rows]
-        return Blobs.by_lengths(_end_to_end(mine), self.lengths[rows])
+        starts, ends = self.offsets[:-1][rows], self.offsets[1:][rows]
+        bounds = zip(starts.tolist(), ends.tolist(), strict=True)
+        mine = [self.data[start:end] for start, end in bounds]
+        return Blobs.by_lengths(_end_to_end(mine), ends - starts)
 
     @staticmethod
     def joined(parts: Sequence[Blobs]) -> Blobs:
@@ -84,11 +86,11 @@ class Codes:
 
     @property
     def k(self) -> int:
-        return int(self.vectors.shape[1])
+        return int(self.counts.shape[1])
 
     @property
     def dim(self) -> int:
-        return int(self.vectors.shape[2])
+        return self.vectors.shape[2] if self.packed is None else self.packed.dim
 
     @classmethod
     def read(
@@ -99,10 +101,20 @@ class Codes:
         ids: Sequence[str],
         residual: Blobs | None = None,
     ) -> Codes:
-        """Codes of stored bytes."""
-        vectors = packed.vectors()
-        vectors[counts == 0] = 0  # a few bits cannot hold a zero vector
-        return cls(vectors, norms, counts, ids, packed, residual)
+        """Codes of stored bytes; their vectors are unpacked when they are asked for."""
+        codes = cls.__new__(cls)
+        fields = {"norms": norms, "counts": counts, "ids": ids, "packed": packed}
+        codes.__dict__.update(fields, residual=residual)
+        return codes
+
+    def __getattr__(self, name: str) -> npt.NDArray[np.float32]:
+        """The vectors of codes that were read, the first time."""
+        if name != "vectors" or self.packed is None:
+            raise AttributeError(name)
+        vectors = self.packed.vectors()
+        vectors[self.counts == 0] = 0  # a few bits cannot hold a zero vector
+        self.__dict__["vectors"] = vectors
+        return vectors
 
     @property
     def stored(self) -> Packed:
@@ -111,14 +123,13 @@ class Codes:
 
     def take(self, rows: Rows) -> Codes:
         """The codes of some of the pages."""
-        return Codes(
-            self.vectors[rows],
-            self.norms[rows],
-            self.counts[rows],
-            [self.ids[r] for r in rows],
-            None if self.packed is None else self.packed.take(rows),
-            None if self.residual is None else self.residual.take(rows),
-        )
+        ids = [self.ids[r] for r in rows]
+        packed = None if self.packed is None else self.packed.take(rows)
+        residual = None if self.residual is None else self.residual.take(rows)
+        if packed is not None and "vectors" not in self.__dict__:
+            return Codes.read(packed, self.norms[rows], self.counts[rows], ids, residual)
+        some = self.vectors[rows], self.norms[rows], self.counts[rows]
+        return Codes(*some, ids, packed, residual)
 
 
 def stored_as(codes: Codes, dtype: str, *, exact: bool) -> Codes:

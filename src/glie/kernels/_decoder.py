@@ -4,7 +4,7 @@ unit vectors, without an array of all slots in between."""
 import numpy as np
 
 from glie.kernels._compiled import _compile, _inline
-from glie.kernels._tiles import TILE_ROWS, address, copy_bytes, multiply_tile
+from glie.kernels._tiles import TILE_BLOCKS, TILE_ROWS, address, copy_bytes, multiply_tile
 
 BLOCK = 6 * TILE_ROWS  # slots whose hidden layers, and steps, stay in a core's cache
 
@@ -20,7 +20,7 @@ def _multiply_block(rows, count, columns, out):
         for first in range(0, count, TILE_ROWS):
             source = address(rows) + 4 * first * width
             target = address(out) + first * stride + 4 * g * lanes
-            multiply_tile(source, width, column, target, stride)
+            multiply_tile(TILE_BLOCKS, source, width, column, target, stride)
 
 
 @_compile

@@ -1,58 +1,106 @@
-"""The compiled loop that scores pages of pairs: their vectors are made four at a time, and never
-all written down."""
+"""The compiled loops that score pages of pairs from the products of query vectors with codewords:
+no vector of a page is ever written down."""
 
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
-from glie.kernels._compiled import _compile, _score_rows, address, sums, unpack_levels
+from glie.kernels._compiled import _compile, _inline
 from glie.kernels._nearest import rotate_row
 from glie.kernels._residual import read_set
-from glie.kernels._tiles import LANES, ROWS
+from glie.kernels._tiles import (
+    BYTES,
+    FLOAT,
+    FLOATS,
+    INDEX,
+    LANES,
+    TILE_ROWS,
+    UNIT,
+    _call,
+    _const,
+    _everywhere,
+    _load,
+    _loop,
+    _pointer,
+    address,
+    multiply_tile,
+    prefetch,
+    widen_halves,
+)
 from glie.kernels.nearest import TOP
 
 
-@_compile
-def pair_scores_range(
-    tokens,
-    token_offsets,
-    data,
-    starts,
-    ends,
-    counts,
-    first_layer,
-    anchors,
-    used,
-    directions,
-    factors,
-    shares,
-    signs,
-    block,
-    longer,
-    first,
-    last,
-    taken,
-    scores,
-):
-    """For the pages first..last: taken[p], the bytes of its set, or -1; and scores[q, p].
+AHEAD = 12  # pairs between prefetch and use: codewords lie far apart in memory
 
-    tokens[g, :, l] is token g * lanes + l, rotated and in the order in which numbers are unpacked.
-    Codeword c times its share is factors[c] times the odd integers of directions[c].
-    """
-    groups, wide, lanes = tokens.shape
-    dim, size, book = anchors.shape[2], wide // 2, factors.shape[0]
-    scratch = np.empty(dim, np.float32)
-    turned = np.empty(dim, np.float32)
-    mine = np.zeros((anchors.shape[1], wide), np.float32)
-    squares = np.empty(anchors.shape[1], np.float32)
-    buffer = np.empty((ROWS, wide), np.float32)
-    levels = np.empty(wide, np.uint8)
-    scales = np.empty(ROWS, np.float32)
-    offsets = np.zeros(lanes, np.float32)
-    best = np.empty(groups * lanes, np.float32)
-    most = counts[first:last].max()
-    pairs = np.empty(most, np.int64)
-    # gathered before they are used, so that several are on their way from memory at once
-    packed = np.empty((most, directions.shape[1]), np.uint8)
-    weights = np.empty(most, np.float32)
+
+@intrinsic
+def _raise_best(_context, blocks, one, two, scale, best):
+    """best[t] = max(best[t], (one[t] + two[t]) * scale), for LANES * blocks tokens. All but blocks
+    and the scale are addresses of single precision."""
+
+    def generate(context, builder, _signature, arguments):
+        blocks, one, two, scale, best = arguments
+        scales = _everywhere(builder, scale)
+
+        def step(b, _values):
+            at = builder.mul(b, _const(4 * LANES))
+            both = [_load(builder, builder.add(place, at), FLOATS) for place in (one, two)]
+            score = builder.fmul(builder.fadd(*both), scales)
+            place = _pointer(builder, builder.add(best, at), FLOATS)
+            highest = builder.load(place, align=4)
+            higher = builder.fcmp_ordered(">", score, highest)
+            builder.store(builder.select(higher, score, highest), place, align=4)
+            return []
+
+        _loop(builder, "best", blocks, [], step)
+        return context.get_dummy_value()
+
+    numbers = [types.intp] * 3 + [types.float32, types.intp]
+    return types.void(*numbers), generate
+
+
+@intrinsic
+def _dot_levels(_context, packed, size, row):
+    """The product of the numbers in `size` bytes, of 4 bits each, with the floats of a row: first
+    the lower ones, then the upper ones. `packed` and `row` are addresses."""
+
+    def generate(_context, builder, _signature, arguments):
+        packed, size, row = arguments
+        wide, whole = ir.VectorType(FLOAT, UNIT), ir.VectorType(INDEX, UNIT)
+
+        def step(i, totals):
+            at = builder.mul(i, _const(UNIT))
+            some = _load(builder, builder.add(packed, at), BYTES, align=1)
+            halves = builder.and_(some, _const(15, BYTES)), builder.lshr(some, _const(4, BYTES))
+            sums = []
+            for half, total in zip(halves, totals, strict=True):
+                place = builder.mul(builder.add(at, size) if sums else at, _const(4))
+                numbers = _load(builder, builder.add(row, place), wide)
+                level = builder.sitofp(builder.zext(half, whole), wide)
+                name = f"llvm.fmuladd.v{UNIT}f32"
+                sums.append(_call(builder, name, wide, level, numbers, total))
+            return sums
+
+        steps = builder.udiv(size, _const(UNIT))
+        low, high = _loop(builder, "dot", steps, [_const(0.0, wide)] * 2, step)
+        both = builder.fadd(low, high)
+        kind = ir.FunctionType(FLOAT, [FLOAT, wide])
+        name = f"llvm.vector.reduce.fadd.v{UNIT}f32"
+        add_up = cgutils.get_or_insert_function(builder.module, kind, name)
+        return builder.call(add_up, [_const(0.0, FLOAT), both], fastmath=["reassoc"])
+
+    return types.float32(*[types.intp] * 3), generate
+
+
+@_compile
+def read_pairs_range(
+    data, starts, ends, counts, first_layer, used, book, bounds, first, last, slots, words, taken
+):
+    """For the pages first..last: slot and codeword of each pair, from bounds[page] on, and
+    taken[page], the bytes of its set, or -1."""
+    pairs = np.empty(counts[first:last].max(), np.int64)
     for page in range(first, last):
         members = pairs[: counts[page]]
         universe = used[page] * book
@@ -60,51 +108,146 @@ def pair_scores_range(
         if taken[page] < 0:
             continue
         for i in range(counts[page]):
-            word = members[i] % book
-            members[i] //= book
-            weights[i] = factors[word]
-            for b in range(directions.shape[1]):
-                packed[i, b] = directions[word, b]
+            slot = members[i] // book
+            slots[bounds[page] + i] = slot
+            words[bounds[page] + i] = members[i] - slot * book
+
+
+@_compile
+def codeword_products_range(tokens, directions, factors, which, first, last, out):
+    """out[i] = the products of codeword which[i] with all tokens, for first..last. The codeword is
+    factors[which[i]] times the odd integers of its directions; tokens (G, 2 * size, lanes) are in
+    the order in which these are unpacked."""
+    groups, wide, lanes = tokens.shape
+    size = wide // 2
+    rows = np.empty((TILE_ROWS, wide), np.float32)
+    products = np.empty((TILE_ROWS, groups * lanes), np.float32)
+    stride = 4 * groups * lanes
+    for at in range(first, last, TILE_ROWS):
+        count = min(TILE_ROWS, last - at)
+        for r in range(TILE_ROWS):
+            word = which[at + min(r, count - 1)]
+            factor = factors[word]
+            for b in range(size):
+                low = np.float32(directions[word, b] & 15)
+                high = np.float32(directions[word, b] >> 4)
+                rows[r, b] = factor * (np.float32(2) * low - np.float32(TOP))
+                rows[r, size + b] = factor * (np.float32(2) * high - np.float32(TOP))
+        for g in range(groups):
+            column = address(tokens) + 4 * g * wide * lanes
+            target = address(products) + 4 * g * lanes
+            multiply_tile(lanes // LANES, address(rows), wide, column, target, stride)
+        out[at : at + count] = products[:count]
+
+
+@_inline
+def _unpack_anchor(stored, bits, signs, block, scratch, numbers, turned):
+    """turned = the rotated unit vector of a stored row, whose numbers are floats (32 bits), the
+    upper halves of floats (16) or levels (8 and fewer)."""
+    dim = turned.shape[0]
+    if bits >= 16:
+        if bits == 16:
+            widen_halves(address(stored), dim, address(numbers))
+        else:
+            numbers.view(np.uint8)[:] = stored
+        rotate_row(numbers, signs, block, scratch, turned)
+        return
+    each = 8 // bits
+    top = (1 << bits) - 1
+    square = np.float32(0)
+    for b in range((dim + each - 1) // each):
+        byte = np.int32(stored[b])
+        for d in range(b * each, min(b * each + each, dim)):
+            odd = np.float32(2 * (byte & top) - top)
+            byte >>= bits
+            turned[d] = odd
+            square += odd * odd
+    turned *= np.float32(1) / np.sqrt(square)
+
+
+@_compile
+def pair_scores_range(
+    tokens,
+    count,
+    anchors,
+    bits,
+    used,
+    bounds,
+    slots,
+    words,
+    places,
+    products,
+    directions,
+    factors,
+    squares,
+    shares,
+    signs,
+    block,
+    longer,
+    first,
+    last,
+    scores,
+):
+    """Add to scores[p], for the pages first..last: MaxSim of the first `count` tokens over their
+    used anchors and their pairs.
+
+    Tokens (G, 2 * size, lanes) are in the order in which codewords are unpacked. products[places[w]]
+    are those of codeword w, and squares[w] is the square of its length, both times its share.
+    """
+    groups, wide, lanes = tokens.shape
+    dim, size = signs.shape[0], wide // 2
+    most = -(-anchors.shape[1] // TILE_ROWS) * TILE_ROWS
+    scratch, numbers, turned = (
+        np.empty(dim, np.float32),
+        np.empty(dim, np.float32),
+        np.empty(dim, np.float32),
+    )
+    mine = np.zeros((most, wide), np.float32)  # anchors times their share
+    near = np.zeros((most, groups * lanes), np.float32)  # their products with the tokens
+    totals = np.empty(most, np.float32)
+    own = np.empty(most, np.float32)
+    nothing = np.zeros(groups * lanes, np.float32)
+    best = np.empty(groups * lanes, np.float32)
+    blocks = groups * lanes // LANES
+    stride = 4 * groups * lanes
+    for page in range(first, last):
         for slot in range(used[page]):
-            rotate_row(anchors[page, slot], signs, block, scratch, turned)
+            _unpack_anchor(anchors[page, slot], bits, signs, block, scratch, numbers, turned)
+            total = np.float32(0)
             square = np.float32(0)
             for d in range(dim):
-                square += turned[d] * turned[d]
-            squares[slot] = shares[0] * shares[0] * square
-            for i in range((dim + 1) // 2):
-                mine[slot, i] = shares[0] * turned[2 * i]
-                if 2 * i + 1 < dim:
-                    mine[slot, size + i] = shares[0] * turned[2 * i + 1]
-        best[:] = -np.inf
-        end = used[page] + counts[page]
-        for at in range(0, end, ROWS):
-            for lane in range(ROWS):
-                row = buffer[lane]
-                place = min(at + lane, end - 1)  # the last repeats: no maximum changes
-                if place < used[page]:
-                    row[:] = mine[place]
-                    scales[lane] = longer[page] / shares[0]
-                    continue
-                i = place - used[page]
-                slot, weight = members[i], weights[i]
-                there = address(packed) + i * packed.shape[1]
-                length = np.float32(1) / unpack_levels(there, size, 4, dim, address(levels))
-                product = np.float32(0)
-                for d in range(wide):
-                    odd = np.float32(2) * np.float32(levels[d]) - np.float32(TOP)
-                    product += mine[slot, d] * odd
-                    row[d] = mine[slot, d] + weight * odd
-                square = squares[slot] + np.float32(2) * weight * product
-                square += (weight * length) ** 2
-                scales[lane] = longer[page] / np.sqrt(max(square, np.float32(1e-12)))
+                number = shares[0] * turned[d]
+                mine[slot, (d >> 1) + (d & 1) * size] = number
+                total += number
+                square += number * number
+            totals[slot] = np.float32(TOP) * total
+            own[slot] = square
+        for at in range(0, used[page], TILE_ROWS):
             for g in range(groups):
-                _score_rows(
-                    lanes // LANES,
-                    address(buffer),
-                    wide,
-                    address(tokens) + 4 * g * wide * lanes,
-                    address(offsets),
-                    address(scales),
-                    address(best) + 4 * g * lanes,
+                column = address(tokens) + 4 * g * wide * lanes
+                target = address(near) + at * stride + 4 * g * lanes
+                multiply_tile(
+                    lanes // LANES, address(mine) + 4 * at * wide, wide, column, target, stride
                 )
-        sums(best, token_offsets, page, scores)
+        best[:] = -np.inf
+        for slot in range(used[page]):
+            scale = longer[page] / shares[0]
+            there = address(near) + slot * stride
+            _raise_best(blocks, there, address(nothing), scale, address(best))
+        for i in range(bounds[page], bounds[page + 1]):
+            ahead = words[min(i + AHEAD, bounds[last] - 1)]
+            prefetch(address(directions) + ahead * size)
+            prefetch(address(products) + places[ahead] * stride)
+            slot, word = slots[i], words[i]
+            there = address(directions) + word * size
+            product = _dot_levels(there, size, address(mine) + 4 * slot * wide)
+            product = factors[word] * (np.float32(2) * product - totals[slot])
+            square = own[slot] + np.float32(2) * product + squares[word]
+            scale = longer[page] / np.sqrt(max(square, np.float32(1e-12)))
+            there = address(products) + places[word] * stride
+            _raise_best(blocks, address(near) + slot * stride, there, scale, address(best))
+        total = np.float32(0)
+        for t in range(count):
+            total += best[t]
+        scores[page] += total
+    nothing[0] = 0  # used by its address until here

@@ -7,7 +7,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from glie.kernels._compiled import _compile, address
-from glie.kernels._tiles import INDEX, WORD, _const, _load, _pointer
+from glie.kernels._tiles import INDEX, WORD, _const, _load, prefetch
 from glie.kernels.pq import CODEWORDS, LANES, PARTS
 
 TOGETHER = 1024  # pages that one group of query vectors scores before the next group
@@ -63,21 +63,6 @@ def _page_estimate(_context, list_scores, products, lists, codes, k):
     return types.int32(*[types.intp] * 5), generate
 
 
-@intrinsic
-def _prefetch(_context, address):
-    """Prefetch the memory at an address."""
-
-    def generate(context, builder, _signature, arguments):
-        kind = ir.FunctionType(ir.VoidType(), [BYTE.as_pointer(), INDEX, INDEX, INDEX])
-        bring = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-        reading, into_first_cache, data = (_const(value, INDEX) for value in (0, 3, 1))
-        place = _pointer(builder, arguments[0], BYTE)
-        builder.call(bring, [place, reading, into_first_cache, data])
-        return context.get_dummy_value()
-
-    return types.void(types.intp), generate
-
-
 @_compile
 def estimates_range(list_scores, products, lists, codes, rows, first, last, out):
     """out[i] for i in first..last: MaxSim of page rows[i], estimated from its PQ codes with
@@ -94,8 +79,8 @@ def estimates_range(list_scores, products, lists, codes, rows, first, last, out)
             table = address(products) + g * PARTS * CODEWORDS * LANES
             for i in range(start, end):
                 ahead = rows[min(i + AHEAD, last - 1)] * k
-                _prefetch(lists_at + 2 * ahead)
-                _prefetch(codes_at + PARTS * ahead)
+                prefetch(lists_at + 2 * ahead)
+                prefetch(codes_at + PARTS * ahead)
                 at = rows[i] * k
                 out[i] += _page_estimate(scores, table, lists_at + 2 * at, codes_at + PARTS * at, k)
 

@@ -115,6 +115,21 @@ def widen_halves(_context, source, count, target):
 
 
 @intrinsic
+def prefetch(_context, address):
+    """Prefetch the memory at an address."""
+
+    def generate(context, builder, _signature, arguments):
+        kind = ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer(), INDEX, INDEX, INDEX])
+        bring = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        reading, into_first_cache, data = (_const(value, INDEX) for value in (0, 3, 1))
+        place = _pointer(builder, arguments[0], ir.IntType(8))
+        builder.call(bring, [place, reading, into_first_cache, data])
+        return context.get_dummy_value()
+
+    return types.void(types.intp), generate
+
+
+@intrinsic
 def lowest_bit(_context, word):
     """The place of the lowest bit of a number that is not 0."""
 
@@ -324,21 +339,24 @@ def _keep_best(builder, products, offsets, scales, best):
 
 
 @intrinsic
-def multiply_tile(_context, rows, dim, columns, out, stride):
-    """out[r, c] = rows[r] . column c, for TILE_ROWS rows (dim,) and TILE_COLUMNS columns (dim,
-    TILE_COLUMNS), all given by address; the rows of `out` are `stride` bytes apart."""
+def multiply_tile(_context, blocks, rows, dim, columns, out, stride):
+    """out[r, c] = rows[r] . column c, for TILE_ROWS rows (dim,) and LANES * blocks columns (dim,
+    LANES * blocks), up to TILE_BLOCKS blocks. All but blocks and dim are given by address; the rows
+    of `out` are `stride` bytes apart."""
 
     def generate(context, builder, _signature, arguments):
-        rows, dim, columns, out, stride = arguments
-        products = _products(builder, TILE_ROWS, TILE_BLOCKS, rows, dim, columns, IN_FLOATS)
-        for r in range(TILE_ROWS):
-            for b in range(TILE_BLOCKS):
-                offset = builder.add(builder.mul(stride, _const(r)), _const(4 * LANES * b))
-                place = _pointer(builder, builder.add(out, offset), FLOATS)
-                builder.store(products[r][b], place, align=4)
+        blocks, rows, dim, columns, out, stride = arguments
+        for some in range(1, TILE_BLOCKS + 1):
+            with builder.if_then(builder.icmp_unsigned("==", blocks, _const(some))):
+                products = _products(builder, TILE_ROWS, some, rows, dim, columns, IN_FLOATS)
+                for r in range(TILE_ROWS):
+                    for b in range(some):
+                        offset = builder.add(builder.mul(stride, _const(r)), _const(4 * LANES * b))
+                        place = _pointer(builder, builder.add(out, offset), FLOATS)
+                        builder.store(products[r][b], place, align=4)
         return context.get_dummy_value()
 
-    return types.void(*[types.intp] * 5), generate
+    return types.void(*[types.intp] * 6), generate
 
 
 def _split(bits):

@@ -188,13 +188,14 @@ def _scan(tokens: Floats, vectors: Floats | Packed) -> _Scan:
     return _Scan(ordered, rows, rows.shape[1], bits, vectors.dim)
 
 
-def in_lanes(tokens: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def in_lanes(tokens: npt.NDArray[Any], lanes: int = 0) -> npt.NDArray[Any]:
     """Tokens (T, D) or (T, D / n, n) in groups of lanes: (G, D, lanes) or (G, D / n, lanes, n). The
-    last group is filled with zeros."""
+    last group is filled with zeros. Without `lanes`, as many as take the least time."""
     from glie.kernels._tiles import LANES
 
-    blocks = -(-max(len(tokens), 1) // LANES)
-    lanes = LANES * min(COST, key=lambda together: -(-blocks // together) * COST[together])
+    if not lanes:
+        blocks = -(-max(len(tokens), 1) // LANES)
+        lanes = LANES * min(COST, key=lambda together: -(-blocks // together) * COST[together])
     groups = -(-max(len(tokens), 1) // lanes)
     filled = np.zeros((groups * lanes, *tokens.shape[1:]), tokens.dtype)
     filled[: len(tokens)] = tokens

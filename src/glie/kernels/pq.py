@@ -13,6 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from glie.kernels.columns import Columns
+
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -58,7 +60,7 @@ class Tables(NamedTuple):
     def of(cls, tokens: Floats, centroids: Floats, rotated: Floats, codewords: Floats) -> Tables:
         """`rotated` (T, PARTS, width) are the query vectors, rotated and cut into parts, for the
         codewords (PARTS, CODEWORDS, width)."""
-        by_token = tokens @ centroids.T
+        by_token = np.ascontiguousarray((centroids @ Columns(tokens.T)).T)
         products = np.matmul(
             rotated.swapaxes(0, 1), codewords.swapaxes(1, 2)
         )  # (PARTS, T, CODEWORDS)

@@ -34,7 +34,7 @@ from glie.search.results import Cost, Ranking
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 
-SCORES_PER_BLOCK = 4_000_000  # scores held at a time: 16 MB, whatever the size of the index
+SCORES_PER_STEP = 1_000_000  # scores held at a time: 4 MB, whatever the size of the index
 FEW_PAGES = 1000  # up to this many pages, and 4 times those wanted, skip the coarse scan
 
 
@@ -69,6 +69,19 @@ def warm_up() -> None:
     coarse_maxsim(token, one, stored, one[:1], one[1:])  # one for all types
 
 
+class _Part(NamedTuple):
+    """Some pages of one block: rows starts[i] to ends[i] of its vectors for each position."""
+
+    vectors: Packed  # (P * k, B)
+    starts: Ints
+    ends: Ints
+    positions: Ints
+
+    def take(self, places: Ints) -> _Part:
+        some = (array[places] for array in self[1:])
+        return _Part(self.vectors, *some)
+
+
 def scan(queries: Queries, blocks: Iterable[CodeBlock], top: int) -> Ranking:
     """The `top` best pages of each query. Equal scores keep the order of insertion."""
     blocks = list(blocks) if len(queries) else []
@@ -77,25 +90,36 @@ def scan(queries: Queries, blocks: Iterable[CodeBlock], top: int) -> Ranking:
     began = time.perf_counter()
     best_positions = [np.empty(0, np.int64) for _ in queries.ids]
     best_scores = [np.empty(0, np.float32) for _ in queries.ids]
-    pages = bytes_read = 0
-    step = max(1, SCORES_PER_BLOCK // max(len(queries), 1))
-    for block in blocks:
-        _, k, row_bytes = block.vectors.rows.shape
-        flat = block.vectors._replace(rows=block.vectors.rows.reshape(-1, row_bytes))
-        for at in range(0, len(block.rows), step):
-            rows = block.rows[at : at + step]
-            starts, ends = used_rows(block.counts, rows)
-            floors = [scores[-1] if len(scores) == top else -np.inf for scores in best_scores]
-            found = _contenders(queries, flat, starts, ends, floors, top)
-            for q, (places, scores) in enumerate(found):
-                positions = np.concatenate([best_positions[q], block.first + rows[places]])
-                merged = np.concatenate([best_scores[q], scores])
-                keep = top_k(merged, top)
-                best_positions[q], best_scores[q] = positions[keep], merged[keep]
-            pages += len(rows)
-            bytes_read += len(rows) * k * (row_bytes + block.counts.itemsize)
+    for parts in _steps(blocks, max(1, SCORES_PER_STEP // max(len(queries), 1))):
+        floors = [scores[-1] if len(scores) == top else -np.inf for scores in best_scores]
+        for q, (positions, scores) in enumerate(_contenders(queries, parts, floors, top)):
+            positions = np.concatenate([best_positions[q], positions])
+            scores = np.concatenate([best_scores[q], scores])
+            keep = top_k(scores, top)
+            best_positions[q], best_scores[q] = positions[keep], scores[keep]
+    pages = sum(len(block.rows) for block in blocks)
+    bytes_read = sum(len(block.rows) * _page_bytes(block) for block in blocks)
     cost = Cost(pages, 0, bytes_read, time.perf_counter() - began)
     return Ranking(best_positions, best_scores, cost)
+
+
+def _steps(blocks: Sequence[CodeBlock], most: int) -> Iterator[list[_Part]]:
+    """The pages of all blocks, up to `most` at a time."""
+    parts, room = list[_Part](), most
+    for block in blocks:
+        flat = block.vectors._replace(
+            rows=block.vectors.rows.reshape(-1, block.vectors.rows.shape[2])
+        )
+        at = 0
+        while at < len(block.rows):
+            rows = block.rows[at : at + room]
+            parts.append(_Part(flat, *used_rows(block.counts, rows), block.first + rows))
+            at, room = at + len(rows), room - len(rows)
+            if not room:
+                yield parts
+                parts, room = [], most
+    if parts:
+        yield parts
 
 
 def _products(queries: Queries, block: CodeBlock) -> int:
@@ -103,23 +127,42 @@ def _products(queries: Queries, block: CodeBlock) -> int:
     return len(block.rows) * int(block.vectors.rows.shape[1]) * queries.vectors.size
 
 
+def _page_bytes(block: CodeBlock) -> int:
+    """What is read of a page."""
+    _, k, row_bytes = block.vectors.rows.shape
+    return k * (int(row_bytes) + int(block.counts.itemsize))
+
+
 def _contenders(
-    queries: Queries, vectors: Packed, starts: Ints, ends: Ints, floors: list[float], top: int
+    queries: Queries, parts: Sequence[_Part], floors: list[float], top: int
 ) -> Iterator[tuple[Ints, Floats]]:
-    """Row numbers and scores of the pages that can be among the `top` best of each query: at least
+    """Positions and scores of the pages that can be among the `top` best of each query: at least
     all whose score reaches the query's floor, perhaps more."""
-    few = len(starts) < FEW_PAGES + 4 * top or is_small(products_of(queries.vectors, starts, ends))
-    if few or not is_worthwhile(vectors):
-        everything = np.arange(len(starts))
-        for scores in maxsim(queries.vectors, queries.offsets, vectors, starts, ends):
-            yield everything, scores
+    asked = queries.vectors, queries.offsets
+    pages = sum(len(part.positions) for part in parts)
+    products = sum(products_of(queries.vectors, part.starts, part.ends) for part in parts)
+    few = pages < FEW_PAGES + 4 * top or is_small(products)
+    if few or not is_worthwhile(parts[0].vectors):
+        positions = np.concatenate([part.positions for part in parts])
+        exact = [maxsim(*asked, *part[:3]) for part in parts]
+        yield from ((positions, scores) for scores in np.concatenate(exact, axis=1))
         return
-    coarse, bounds = coarse_maxsim(queries.vectors, queries.offsets, vectors, starts, ends)
-    for q, (scores, bound) in enumerate(zip(coarse, bounds, strict=True)):
-        last = np.partition(scores, len(scores) - top)[len(scores) - top]
-        places = np.flatnonzero(scores >= max(floors[q], last - bound) - bound)
+    coarse = [coarse_maxsim(*asked, *part[:3]) for part in parts]
+    bounds = np.max([bound for _, bound in coarse], axis=0)
+    ends = np.cumsum([len(part.positions) for part in parts])
+    for q, scores in enumerate(np.concatenate([scores for scores, _ in coarse], axis=1)):
+        last = np.partition(scores, pages - top)[pages - top]
+        places = np.flatnonzero(scores >= max(floors[q], last - bounds[q]) - bounds[q])
         one = queries.slice(q, q + 1)
-        yield places, maxsim(one.vectors, one.offsets, vectors, starts[places], ends[places])[0]
+        some = [
+            part.take(mine - (end - len(part.positions)))
+            for part, end, mine in zip(
+                parts, ends, np.split(places, np.searchsorted(places, ends[:-1])), strict=True
+            )
+            if len(mine)
+        ]
+        exact = [maxsim(one.vectors, one.offsets, *part[:3])[0] for part in some]
+        yield np.concatenate([part.positions for part in some]), np.concatenate(exact)
 
 
 def scan_candidates(

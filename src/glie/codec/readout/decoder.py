@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from glie.codec.codes import Codes
 from glie.codec.readout.arrays import Array, dot, library, relu, standardised
+from glie.kernels.columns import Columns
 from glie.pages import Pages
 
 ALPHA = 0.75
@@ -151,28 +152,6 @@ def children(
 def with_steps(weights: AnyDecoder, share: float) -> AnyDecoder:
     """A decoder whose steps are scaled by `share`, before they are bounded."""
     return weights._replace(step=weights.step * share, step_bias=weights.step_bias * share)
-
-
-class Columns:
-    """A matrix in the layout of the compiled product. No row of `rows @ columns` depends on the
-    others; numpy's product rounds differently for other numbers of rows, and starts threads."""
-
-    __array_ufunc__ = None  # numpy leaves `@` to this class
-
-    def __init__(self, matrix: npt.NDArray[np.float32]) -> None:
-        from glie.kernels._tiles import TILE_COLUMNS
-
-        height, self.width = matrix.shape
-        filled = np.pad(matrix, [(0, 0), (0, -self.width % TILE_COLUMNS)])
-        apart = filled.reshape(height, -1, TILE_COLUMNS).swapaxes(0, 1)
-        self.groups = np.ascontiguousarray(apart, np.float32)
-
-    def __rmatmul__(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        from glie.kernels._decoder import multiply
-
-        out = np.empty((len(rows), len(self.groups) * self.groups.shape[2]), np.float32)
-        multiply(np.ascontiguousarray(rows, np.float32), self.groups, out)
-        return out[:, : self.width]
 
 
 class Unrolled:

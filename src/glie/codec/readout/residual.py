@@ -123,9 +123,8 @@ class Residual:
             return maxsim(queries.vectors, queries.offsets, pages.vectors, *bounds)
         longer = longer_by(lengths, self.most, self.length_norm)
         asked = queries.vectors, queries.offsets
-        found, taken = pair_scores(
-            *asked, sets, codes.vectors, used, self.codebook.unpackable, longer
-        )
+        anchors = codes.vectors if codes.packed is None else codes.packed
+        found, taken = pair_scores(*asked, sets, anchors, used, self.codebook.unpackable, longer)
         check_sets(sets, taken)
         return found
 
