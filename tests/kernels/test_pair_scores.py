@@ -30,8 +30,10 @@ def test_scores_are_those_of_the_reconstructed_vectors(
     lengths = rng.uniform(0.3, 0.8, BOOK).astype(np.float32)
     codewords = unpack(packed, "int4", dim) * lengths[:, None]
     anchors = unit(rng.normal(size=(5, 9, dim)))
-    stored = anchors if dtype is None else Packed.of(anchors, dtype)
-    anchors = anchors if dtype is None else stored.vectors()
+    stored: np.ndarray | Packed = anchors
+    if dtype is not None:
+        stored = Packed.of(anchors, dtype)
+        anchors = stored.vectors()
     used, counts = np.array([3, 1, 9, 3, 1]), np.array([20, 0, 1, 33, 6])
     sets = [
         pack_set(rng.permutation(u * BOOK)[:n], u * BOOK, first_layer)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from glie.kernels.kmeans import kmeans
 from glie.kernels.pq import CODEWORDS, PARTS, PQCodes, Tables, estimates
-from glie.kernels.top_k import top_k
+from glie.kernels.top_k import among_top
 
 Floats = npt.NDArray[np.float32]
 Halves = npt.NDArray[np.float16]
@@ -44,8 +44,7 @@ def best_estimated(
     together; the rows of each block stay in order."""
     estimated = [estimates(tables, *block) for block in zip(pq_codes, rows, strict=True)]
     ends = np.cumsum([len(some) for some in rows])
-    best = np.zeros(int(ends[-1]), bool)
-    best[top_k(np.concatenate(estimated), wanted)] = True
+    best = among_top(np.concatenate(estimated), wanted)
     return [some[mine] for some, mine in zip(rows, np.split(best, ends[:-1]), strict=True)]
 
 

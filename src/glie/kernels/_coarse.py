@@ -9,10 +9,14 @@ from glie.kernels._tiles import (
     UNIT,
     address,
     copy_bytes,
+    prefetch,
     round_halves,
     score_levels,
     split_rows,
 )
+
+AHEAD = 4  # pages between prefetch and use: candidates lie far apart in memory
+LINE = 64  # bytes that come into a cache together
 
 
 @_compile
@@ -49,6 +53,9 @@ def coarse_range(
     scales = np.empty(ROWS, np.float32)
     best = np.empty(groups * lanes, np.float32)
     for page in range(first, last):
+        ahead = min(page + AHEAD, last - 1)
+        for place in range(starts[ahead] * size, ends[ahead] * size, LINE):
+            prefetch(stored + place)
         best[:] = -np.inf
         for row in range(starts[page], ends[page], ROWS):
             four = stored + row * size

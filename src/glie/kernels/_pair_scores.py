@@ -31,7 +31,6 @@ from glie.kernels._tiles import (
 )
 from glie.kernels.nearest import TOP
 
-
 AHEAD = 12  # pairs between prefetch and use: codewords lie far apart in memory
 
 
@@ -141,28 +140,32 @@ def codeword_products_range(tokens, directions, factors, which, first, last, out
 
 
 @_inline
-def _unpack_anchor(stored, bits, signs, block, scratch, numbers, turned):
-    """turned = the rotated unit vector of a stored row, whose numbers are floats (32 bits), the
-    upper halves of floats (16) or levels (8 and fewer)."""
-    dim = turned.shape[0]
+def _unpack_anchor(stored, bits, share, signs, block, scratch, numbers, turned, out):
+    """out = share times the rotated unit vector of a stored row, in the order in which codewords
+    are unpacked; its numbers are floats (32 bits), the upper halves of floats (16) or levels (8 and
+    fewer). Returns the square of its length."""
+    dim, size = turned.shape[0], out.shape[0] // 2
+    square = np.float32(0)
     if bits >= 16:
         if bits == 16:
             widen_halves(address(stored), dim, address(numbers))
         else:
             numbers.view(np.uint8)[:] = stored
         rotate_row(numbers, signs, block, scratch, turned)
-        return
+        for d in range(dim):
+            square += turned[d] * turned[d]
+            out[(d >> 1) + (d & 1) * size] = share * turned[d]
+        return share * share * square
     each = 8 // bits
     top = (1 << bits) - 1
-    square = np.float32(0)
-    for b in range((dim + each - 1) // each):
-        byte = np.int32(stored[b])
-        for d in range(b * each, min(b * each + each, dim)):
-            odd = np.float32(2 * (byte & top) - top)
-            byte >>= bits
-            turned[d] = odd
+    for j in range(each):
+        for b in range((dim - j + each - 1) // each):
+            odd = np.float32(2 * ((np.int32(stored[b]) >> (j * bits)) & top) - top)
+            d = b * each + j
+            out[(d >> 1) + (d & 1) * size] = odd
             square += odd * odd
-    turned *= np.float32(1) / np.sqrt(square)
+    out *= share / np.sqrt(square)
+    return share * share
 
 
 @_compile
@@ -191,8 +194,8 @@ def pair_scores_range(
     """Add to scores[p], for the pages first..last: MaxSim of the first `count` tokens over their
     used anchors and their pairs.
 
-    Tokens (G, 2 * size, lanes) are in the order in which codewords are unpacked. products[places[w]]
-    are those of codeword w, and squares[w] is the square of its length, both times its share.
+    Tokens (G, 2 * size, lanes) are in the order in which codewords are unpacked. Of codeword w
+    times its share, products[places[w]] are the products, and squares[w] is the squared length.
     """
     groups, wide, lanes = tokens.shape
     dim, size = signs.shape[0], wide // 2
@@ -212,16 +215,9 @@ def pair_scores_range(
     stride = 4 * groups * lanes
     for page in range(first, last):
         for slot in range(used[page]):
-            _unpack_anchor(anchors[page, slot], bits, signs, block, scratch, numbers, turned)
-            total = np.float32(0)
-            square = np.float32(0)
-            for d in range(dim):
-                number = shares[0] * turned[d]
-                mine[slot, (d >> 1) + (d & 1) * size] = number
-                total += number
-                square += number * number
-            totals[slot] = np.float32(TOP) * total
-            own[slot] = square
+            row = anchors[page, slot], bits, shares[0], signs, block, scratch, numbers, turned
+            own[slot] = _unpack_anchor(*row, mine[slot])
+            totals[slot] = np.float32(TOP) * mine[slot].sum()
         for at in range(0, used[page], TILE_ROWS):
             for g in range(groups):
                 column = address(tokens) + 4 * g * wide * lanes

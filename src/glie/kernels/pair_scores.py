@@ -1,7 +1,7 @@
 """MaxSim of pages that are stored as pairs, without writing their vectors down.
 
-A pair stands for the unit vector along share * anchor + share * codeword. So its product with a query
-vector is the sum of two products over one length, and the products with codewords are shared by all
+A pair stands for the unit vector along share * anchor + share * codeword. So its product with a
+query vector is a sum of two products, over a length. Those with codewords are the same on all
 pages: they are computed once a search, for the codewords that occur. Scores are those of
 `reconstruct` and `maxsim`, up to the rounding of float32.
 """

@@ -17,3 +17,13 @@ def top_k(scores: npt.NDArray[Any], k: int) -> npt.NDArray[np.int64]:
     else:
         contenders = np.arange(len(scores))
     return contenders[np.argsort(-scores[contenders], kind="stable")[:k]]
+
+
+def among_top(scores: npt.NDArray[Any], k: int) -> npt.NDArray[np.bool_]:
+    """Whether each score is one of the `k` largest; of equal scores the earlier ones are."""
+    if not 0 < k < len(scores):
+        return np.full(len(scores), k > 0)
+    threshold = np.partition(scores, len(scores) - k)[len(scores) - k]
+    found: npt.NDArray[np.bool_] = scores > threshold
+    found[np.flatnonzero(scores == threshold)[: k - np.count_nonzero(found)]] = True
+    return found

@@ -77,9 +77,13 @@ class _Part(NamedTuple):
     ends: Ints
     positions: Ints
 
+    @property
+    def rows(self) -> tuple[Packed, Ints, Ints]:
+        return self.vectors, self.starts, self.ends
+
     def take(self, places: Ints) -> _Part:
-        some = (array[places] for array in self[1:])
-        return _Part(self.vectors, *some)
+        starts, ends, positions = self.starts[places], self.ends[places], self.positions[places]
+        return _Part(self.vectors, starts, ends, positions)
 
 
 def scan(queries: Queries, blocks: Iterable[CodeBlock], top: int) -> Ranking:
@@ -129,8 +133,8 @@ def _products(queries: Queries, block: CodeBlock) -> int:
 
 def _page_bytes(block: CodeBlock) -> int:
     """What is read of a page."""
-    _, k, row_bytes = block.vectors.rows.shape
-    return k * (int(row_bytes) + int(block.counts.itemsize))
+    k, row_bytes = map(int, block.vectors.rows.shape[1:])
+    return k * (row_bytes + block.counts.itemsize)
 
 
 def _contenders(
@@ -138,16 +142,15 @@ def _contenders(
 ) -> Iterator[tuple[Ints, Floats]]:
     """Positions and scores of the pages that can be among the `top` best of each query: at least
     all whose score reaches the query's floor, perhaps more."""
-    asked = queries.vectors, queries.offsets
     pages = sum(len(part.positions) for part in parts)
-    products = sum(products_of(queries.vectors, part.starts, part.ends) for part in parts)
+    products = sum(products_of(queries.vectors, *part.rows[1:]) for part in parts)
     few = pages < FEW_PAGES + 4 * top or is_small(products)
     if few or not is_worthwhile(parts[0].vectors):
         positions = np.concatenate([part.positions for part in parts])
-        exact = [maxsim(*asked, *part[:3]) for part in parts]
+        exact = [maxsim(queries.vectors, queries.offsets, *part.rows) for part in parts]
         yield from ((positions, scores) for scores in np.concatenate(exact, axis=1))
         return
-    coarse = [coarse_maxsim(*asked, *part[:3]) for part in parts]
+    coarse = [coarse_maxsim(queries.vectors, queries.offsets, *part.rows) for part in parts]
     bounds = np.max([bound for _, bound in coarse], axis=0)
     ends = np.cumsum([len(part.positions) for part in parts])
     for q, scores in enumerate(np.concatenate([scores for scores, _ in coarse], axis=1)):
@@ -161,7 +164,7 @@ def _contenders(
             )
             if len(mine)
         ]
-        exact = [maxsim(one.vectors, one.offsets, *part[:3])[0] for part in some]
+        exact = [maxsim(one.vectors, one.offsets, *part.rows)[0] for part in some]
         yield np.concatenate([part.positions for part in some]), np.concatenate(exact)
 
 
