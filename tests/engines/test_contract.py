@@ -144,7 +144,7 @@ def test_candidates_are_ranked_by_maxsim(engine: Engine, index: glie.Index) -> N
 
 
 def test_a_prefetch_takes_the_pages_of_the_nearest_means(engine: Engine, index: glie.Index) -> None:
-    pages, _ = engines.export(index, engine)
+    pages, _ = engines.export(index, engine, settings={"datatype": "float32"})
     codes, _ = next(index.stored())
     used = np.maximum((codes.counts > 0).sum(axis=1), 1)
     means = codes.vectors.sum(axis=1) / used[:, None]
