@@ -21,6 +21,8 @@ from glie.encoders.torch_model import TorchModel
 
 # Compiled loops of tests are kept apart from those of the user.
 os.environ["NUMBA_CACHE_DIR"] = str(Path(tempfile.gettempdir()) / "glie-loops-of-tests")
+# So is what searches keep of an index: glie.strength.
+os.environ["XDG_CACHE_HOME"] = str(Path(tempfile.gettempdir()) / "glie-cache-of-tests")
 # Tests are small work, and are to run the compiled loops; tests/kernels/test_small.py does not.
 importlib.import_module("glie.kernels._compiled")
 

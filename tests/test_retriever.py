@@ -273,8 +273,8 @@ def test_ocr_reads_a_picture_for_an_encoder_of_text(
         def encode_pages(self, pages: Sequence[Any]) -> list[Any]:
             return self.encode_queries(pages)
 
-    monkeypatch.setattr("glie.retriever.picture_text", lambda picture: str(picture.width))
+    monkeypatch.setattr("glie.retriever.picture_text", lambda picture, _: str(picture.width))
     assert Retriever(index, Read()).search(image=Image.new("L", (7, 1))).ids[0] == "a.pdf#8"
-    monkeypatch.setattr("glie.retriever.picture_text", lambda picture: "")
+    monkeypatch.setattr("glie.retriever.picture_text", lambda picture, _: "")
     with pytest.raises(glie.InputError, match=r"'numbered' reads text, and OCR finds none.*words"):
         Retriever(index, Read()).search(image=Image.new("L", (7, 1)))

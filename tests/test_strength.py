@@ -119,6 +119,18 @@ def test_by_meaning_alone(encoder: Encoder, tmp_path: Path) -> None:
     assert (found.ids[0], found.weak, len(found.strength or [])) == ("1", False, 8)
 
 
+def test_an_encoder_that_knows_its_own_questions_alone(retriever: Retriever) -> None:
+    """As one that reads vectors which were made before. Its answers stay what they were."""
+    known = {"turbines": retriever.encode("turbines")}
+    theirs = Retriever(retriever.index, lambda texts: [known[text] for text in texts])
+    found = theirs.search("turbines")
+    assert (found.strength, found.weak) == (None, False)
+    assert found.ids == retriever.search("turbines").ids
+    assert (theirs.search("turbines", mode="lexical").strength or [0])[0] > 1
+    with pytest.raises(KeyError):
+        theirs.search("blades")
+
+
 def test_few_pages_and_none(encoder: Encoder, tmp_path: Path) -> None:
     index = glie.Index.create(tmp_path / "x.glie", encoder=encoder)
     ours = Retriever(index, encoder)

@@ -56,8 +56,12 @@ class Server(NamedTuple):
             return False
 
     def _request(self, method: str, path: str, body: Any, seconds: float) -> Any:
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        try:
+            parts = urlsplit(self.url)
+            port, fits = parts.port, parts.scheme in ("http", "https") and bool(parts.hostname)
+        except ValueError:  # no number is the port
+            port, fits = None, False
+        if not fits:
             raise InputError(f"--server {self.url}: expected an address like http://127.0.0.1:8000")
         kind = (
             http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
@@ -67,7 +71,7 @@ class Server(NamedTuple):
             headers["authorization"] = f"Bearer {self.token}"
         place = parts.path.rstrip("/") + path
         try:
-            with contextlib.closing(kind(parts.hostname, parts.port, timeout=seconds)) as link:
+            with contextlib.closing(kind(parts.hostname or "", port, timeout=seconds)) as link:
                 link.request(method, place, None if body is None else json.dumps(body), headers)
                 answer = link.getresponse()
                 found = json.loads(answer.read())

@@ -9,7 +9,7 @@ is always the best. So for each hit we add up two absolute shares:
   the highest MaxSim there can be. It counts half if the index knows none of the question's words.
 
 The level is the median of the same sum over the best page of each of UNRELATED. It is found once
-for each state of an index. docs/experiments.md, When nothing matches: how this was chosen.
+for each state of an index. docs/results.md, When nothing matches: how often this is right.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import logging
 import os
 import sys
 import threading
@@ -33,13 +34,16 @@ from glie.lexical.query import Query
 from glie.search.options import HYBRID, LATE, LEXICAL
 from glie.storage import replace_file
 
+log = logging.getLogger(__name__)
+
 Floats = npt.NDArray[np.float64]
 Encode = Callable[[str], Any]  # a question to its vectors, (m, D)
 Value = TypeVar("Value")
 
 USUAL = 0.22  # the level of glie's encoders on five sets; a measured level is drawn half way to it
 SAMPLE = 32  # pages whose average says what any page scores
-QUARTILE = 25  # of what unrelated questions reach by meaning alone, which tells less than both
+MEDIAN = 0.5  # of what unrelated questions reach
+QUARTILE = 0.25  # of what they reach by meaning alone, which tells less than both
 LEAST = 0.001  # a level is not nothing
 VERSION = 1  # of what is measured
 KEPT = 64  # states of indexes that are remembered
@@ -79,11 +83,20 @@ class Question(NamedTuple):
     vectors: Any  # None: its meaning counts for nothing
 
 
-def strengths(index: Index, asked: Question, ids: list[str], encode: Encode) -> list[float]:
-    """The strength of some pages for a question. `encode` makes the vectors of other questions."""
+class UnmeasuredError(Exception):
+    """The encoder makes no vectors of other questions."""
+
+
+def strengths(index: Index, asked: Question, ids: list[str], encode: Encode) -> list[float] | None:
+    """The strength of some pages for a question. `encode` makes the vectors of other questions; if
+    it fails at these, strengths are not known: an encoder may know its own questions alone."""
     if not ids:
         return []
-    level = _level(index, asked.query is not None, asked.vectors is not None, encode)
+    try:
+        level = _level(index, asked.query is not None, asked.vectors is not None, encode)
+    except UnmeasuredError as error:
+        log.info("%s: no strengths: other questions cannot be encoded: %s", index.path, error)
+        return None
     return [float(share / level) for share in _shares(index, asked, ids)]
 
 
@@ -150,14 +163,22 @@ def _measured(index: Index, words: bool, meaning: bool, encode: Encode) -> float
     reached = []
     for text in UNRELATED:
         query = index.parse(text) if words else None
-        asked = Question(query, encode(text) if meaning else None)
+        try:
+            asked = Question(query, encode(text) if meaning else None)
+        except Exception as error:  # each encoder raises its own errors
+            raise UnmeasuredError(error) from error
         mode = (HYBRID if words else LATE) if meaning else LEXICAL
         vectors = [asked.vectors] if meaning else None
         best = index.search(vectors, 1, text=[query] if query else None, mode=mode)[0].ids
         reached.append(float(_shares(index, asked, best)[0]) if best else 0.0)
     if not words:
-        return max(float(np.percentile(reached, QUARTILE)), LEAST)
-    return (float(np.median(reached)) + USUAL) / 2
+        return max(_quantile(reached, QUARTILE), LEAST)
+    return (_quantile(reached, MEDIAN) + USUAL) / 2
+
+
+def _quantile(values: Sequence[float], share: float) -> float:
+    """As numpy's, which would load its masked arrays first: a search starts without them."""
+    return float(np.interp(share, np.linspace(0, 1, len(values)), np.sort(values)))
 
 
 def _state(index: Index) -> tuple[Hashable, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import matplotlib
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
@@ -23,9 +24,13 @@ und von dort zu den Feldern mit dem Roggen
 Äpfel und Öl sind nicht im Angebot"""
 
 
+# Pillow's own font has no umlauts
+FONT = Path(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf")
+
+
 def german_scan(path: Path) -> Path:
-    picture = Image.new("RGB", (1100, 420), "white")
-    font = ImageFont.load_default(44)
+    picture = Image.new("RGB", (1200, 420), "white")
+    font = ImageFont.truetype(FONT, 44)
     ImageDraw.Draw(picture).text((40, 40), GERMAN, fill="black", font=font, spacing=24)
     picture.save(path)
     return path

@@ -70,12 +70,13 @@ def test_an_address_that_is_given(
     assert "a token is needed" in done.err
     monkeypatch.setenv("GLIE_TOKEN", TOKEN)
     assert searched(run, index, "--server", address)["server"] == address
-    for wrong, says in (
-        ("ftp://x", "expected an address like http"),
-        (address + "x", "status 404"),
+    for wrong, says, code in (
+        ("ftp://x", "expected an address like http", 2),  # the option is mistyped
+        (address + "x", "expected an address like http", 2),
+        (address + "/x", "status 404", 1),
     ):
         done = run("search", index, QUESTION, "--server", wrong)
-        assert (done.code, says in done.err) == (1, True)
+        assert (done.code, says in done.err) == (code, True)
 
 
 def test_a_file_that_does_not_fit_is_passed_over(

@@ -33,7 +33,7 @@ OPERATIONS = {
     *("GET /pages/{id}/original", "GET /pages/{id}/words", "GET /pages/{id}/snippet"),
     *("GET /pages/{id}/geometry", "GET /documents", "POST /documents", "GET /documents/{id}"),
     *("DELETE /documents/{id}", "GET /info", "GET /health", "GET /metrics", "POST /session"),
-    *("GET /survey", "POST /survey"),
+    *("POST /encode", "GET /survey", "POST /survey"),
 }
 
 

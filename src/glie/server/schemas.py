@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 PAGE_ID = "reports/annual-report-2023.pdf#3"
 QUESTION = "How much was invested at Skarrow Sound in 2023?"
+
+# Not every reader of a schema knows prefixItems, as pydantic describes a tuple.
+PAIR = {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2}
+Mark = Annotated[tuple[int, int], WithJsonSchema(PAIR)]
 
 
 class Model(BaseModel):
@@ -91,7 +95,7 @@ class Hit(Model):
     snippet: str = Field(
         description="The best matching passage; empty if the page's text is not known."
     )
-    marks: list[tuple[int, int]] = Field(
+    marks: list[Mark] = Field(
         description="Where the question's words are in the snippet: characters from, to."
     )
     note: str | None = Field(description="Why there is no text.")
@@ -165,7 +169,7 @@ class Snippet(Model):
 
     id: str = Field(examples=[PAGE_ID])
     snippet: str
-    marks: list[tuple[int, int]] = Field(
+    marks: list[Mark] = Field(
         description="Where the question's words are in the snippet: characters from, to."
     )
     by: Literal["words", "meaning", "none"] = Field(description="What chose the passage.")

@@ -187,9 +187,11 @@ def test_an_index_of_coordinates_is_written_read_and_shrunk(tmp_path: Path) -> N
     assert small.info().bytes < opened.info().bytes
     assert sum(a.ids[0] == b for a, b in zip(small.search(asked, 1), found, strict=True)) >= 10
     assert not opened.verify().damage
-    fewer = smaller(small.codec, 190, DIM)  # fewer coordinates of as many anchors
-    assert fewer.k == small.codec.k
-    assert fewer.config.residual_bytes == small.codec.config.residual_bytes - 10
+    most = smaller(codec, 200, DIM)
+    fewer = smaller(most, 190, DIM)  # fewer coordinates of as many anchors
+    assert fewer.k == most.k == small.codec.k
+    assert fewer.config.residual_bytes == most.config.residual_bytes - 10
+    assert small.codec.config.residual_bytes < most.config.residual_bytes  # names take their share
 
 
 def test_what_is_damaged_is_named(tmp_path: Path) -> None:

@@ -75,8 +75,8 @@ def add_original(app: FastAPI, library: Library) -> None:
         name = quote(found.name, safe="", errors="replace")
         return StreamingResponse(
             _chunks(found.file),
-            media_type=TYPES[suffix],
             headers={
+                "content-type": TYPES[suffix],  # as media_type, HTML would be called UTF-8
                 "content-length": str(found.size),
                 "content-disposition": f"{how}; filename*=UTF-8''{name}",
                 "content-security-policy": PDF_POLICY if suffix == ".pdf" else CONTENT_POLICY,
