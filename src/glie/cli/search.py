@@ -331,7 +331,8 @@ def print_cost(cost: Cost) -> None:
     if cost.pages_estimated:
         scanned += f" of {cost.pages_estimated:,} estimated"
     again = f"{cost.pages_regenerated:,} regenerated, " if cost.pages_regenerated else ""
-    loaded = f"; {cost.encode_seconds:.1f} s to load the encoder" if cost.encode_seconds else ""
+    waited = cost.encode_seconds  # with a loaded encoder, hardly any
+    loaded = f"; {waited:.1f} s to load the encoder" if waited >= 0.1 else ""
     output.print(
         f"{scanned} scanned, {again}{size(cost.bytes_read)} read, "
         f"{cost.seconds * 1000:.1f} ms{loaded}",
