@@ -15,6 +15,7 @@ import pytest
 from tools import docs_site, figures
 
 import glie
+from glie.encoders import load_encoder
 from tests.cli.conftest import Run, run  # noqa: F401 (a fixture)
 from tests.conftest import make_arrays
 
@@ -56,7 +57,7 @@ def test_the_three_lines_of_python(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All but the fits, which take minutes."""
     monkeypatch.chdir(tmp_path)
-    words, budget, codebook, library, fits = python_of(DOCS / "guide.md")
+    words, weak, budget, codebook, library, fits = python_of(DOCS / "guide.md")
     assert "glie.fit(" in fits
     arrays = make_arrays(4, dim=128)
     encoded = [([array], [f"{i}"], None) for i, array in enumerate(arrays)]
@@ -65,6 +66,12 @@ def test_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert names["index"].ids == ["a.pdf#2", "0", "1", "2", "3"]
     exec(compile(words, "docs/guide.md", "exec"), names)
     assert (names["hits"].ids, names["others"].ids) == (["a.pdf#1"], ["a.pdf#2"])
+    encoder, texts = load_encoder(), ["Revenue grew by 4 per cent.", "Blades are painted yearly."]
+    glie.Index.create("reports.glie", encoder=encoder).add(
+        glie.Pages(encoder.encode_pages(texts)), texts=texts
+    )
+    exec(compile(weak, "docs/guide.md", "exec"), names)
+    assert (names["hits"].weak, names["hits"].language) == (True, None)
     made, rest = budget.split("\n", 1)
     names = {"glie": glie, "pages": glie.Pages(make_arrays(60, dim=128))}
     exec(compile(made.replace("my.glie", "other.glie"), "docs/guide.md", "exec"), names)

@@ -268,9 +268,9 @@ def test_what_cannot_be_shrunk(tmp_path: Path) -> None:
     with pytest.raises(glie.InputError, match="it holds no page"):
         index.shrunk(tmp_path / "y", bytes_per_page=SMALLER)
     index.add(wide_pages(100))
-    now = math.ceil(index.info().bytes_per_page)  # with its own codebook
+    taken = math.ceil(index.info().bytes_per_page or 0)  # with the codebook
     for number, message in (
-        (now, rf"found {now}, but a page of .*x takes \d+; expected fewer"),
+        (taken, rf"found {taken}, but a page of .*x takes \d+; expected fewer"),
         (4 * SMALL, rf"found {4 * SMALL}, but a page of .*x takes \d+; expected fewer"),
         (10, "found 10, at least "),
         (2.5, "expected a whole number, found 2.5"),

@@ -25,12 +25,17 @@ def smaller(
 ) -> Codec:
     """The codec that stores the same pages in fewer bytes, with the same read-out. Their words take
     `text_bytes` of these, but leave room for codes. `beside`: what their names and the codec's
-    files take beyond what a budget leaves for that."""
+    files take beyond what a budget leaves for that; it counts if codes fit beside it."""
     text_bytes = bytes_for_text(bytes_per_page, text_bytes)
     candidates = source.config.candidate_bytes
-    taken = text_bytes + candidates + beside
-    config = source.readout.smaller(source.config, bytes_per_page - taken, dim)
-    if taken:
+    left = bytes_per_page - text_bytes - candidates
+    try:
+        config = source.readout.smaller(source.config, left - beside, dim)
+    except InputError:
+        if not beside:
+            raise
+        config = source.readout.smaller(source.config, left, dim)
+    if left < bytes_per_page or beside:
         config = dataclasses.replace(
             config, bytes_per_page=bytes_per_page, text_bytes=text_bytes, candidate_bytes=candidates
         )

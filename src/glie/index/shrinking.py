@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from glie.codec.budget import CODES_SHARE, LEAST_FOR_CODES, OVERHEAD, bytes_for_text
+from glie.codec.budget import CODES_SHARE, OVERHEAD
 from glie.codec.codec import Codec
 from glie.codec.shrink import shrunk, smaller
 from glie.errors import InputError
@@ -33,20 +33,19 @@ def smaller_codec(
     words = sum(file.content_bytes for file in state.postings if file)
     codes = sum(segment.code_bytes for segment in state.segments)
     beside = now - (words + codes) / stored  # names, metadata, the folder and the codec's files
+    extra = _extra(bytes_per_page, beside, info.codec_bytes / stored)
     text_bytes = math.ceil(words / stored)
-    room = bytes_per_page - bytes_for_text(bytes_per_page, text_bytes)
-    extra = _extra(room, beside, info.codec_bytes / stored)
     return smaller(codec, bytes_per_page, info.dim, text_bytes=text_bytes, beside=extra)
 
 
-def _extra(room: int, beside: float, codec: float) -> int:
-    """Of what words leave of a budget, the bytes that no code gets besides those that every budget
-    leaves: with the codec's files or, where these would take most of it, without them, or none.
-    Where most of it is gone in this way, smaller codes would not keep the budget either."""
+def _extra(bytes_per_page: int, beside: float, codec: float) -> int:
+    """Of a budget, the bytes that no code gets besides those that every budget leaves: with the
+    codec's files or, where these would take most of it, without them, or none. Where most of a
+    budget is gone in this way, smaller codes would not keep it either."""
     for bytes_beside in (beside, beside - codec):
         extra = math.ceil(bytes_beside - OVERHEAD)
-        if extra <= (1 - CODES_SHARE) * room:
-            return max(min(extra, room - LEAST_FOR_CODES), 0)
+        if extra <= (1 - CODES_SHARE) * bytes_per_page:
+            return max(extra, 0)
     return 0
 
 
