@@ -40,7 +40,7 @@ ROOMS: dict[str, str] = {
     "planning": "errors renamed progress kernels pages identity probes codec index",
     "encoders": "errors kernels pages identity documents",
     "workload": "renamed progress documents",
-    "ingest": "errors progress pages identity documents lexical codec index encoders workload",
+    "ingest": "errors progress pages identity documents kernels lexical codec index encoders workload",
     "watching": "errors progress documents index encoders ingest workload",
     "indexing": "errors progress identity codec index encoders ingest",
     "distributed": (

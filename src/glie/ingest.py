@@ -40,6 +40,7 @@ from glie.identity import EncoderId, check_encoder
 from glie.index.adding import FIRST_PAGES, Batch
 from glie.index.index import Index
 from glie.index.words import language_of
+from glie.kernels.small import COMPILING_SECONDS, compiling_ahead
 from glie.lexical.english import seems_english
 from glie.pages import Pages
 from glie.progress import OnProgress, Progress, ignore
@@ -232,6 +233,8 @@ def store_documents(
     names: list[str] = []
     work, read = Workload(len(found), progress), 0
     same = _count(found, known, settings, work) if work.wanted else set[str]()
+    if compiling_ahead(work.pages):
+        work.expect_compiling(COMPILING_SECONDS)
     for read, document in enumerate(found, start=1):
         work.begin(document.name)
         ready = None
