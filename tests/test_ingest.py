@@ -268,7 +268,7 @@ def test_nothing_to_index(empty: glie.Index, tmp_path: Path) -> None:
 def test_a_page_that_ocr_cannot_read_has_no_words(
     empty: glie.Index, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def unreadable(path: Path, number: int) -> str:
+    def unreadable(path: Path, number: int, lang: str) -> str:
         raise glie.errors.DocumentError("it cannot be drawn")
 
     monkeypatch.setattr(ingest_module, "scanned_text", unreadable)
