@@ -87,6 +87,7 @@ bench: venv
 	$(BIN)/python benchmarks/start.py
 	$(BIN)/python benchmarks/compress.py
 	$(BIN)/python benchmarks/encode.py english minilm
+	$(BIN)/python benchmarks/ingest.py
 	$(BIN)/python benchmarks/search.py
 	$(BIN)/python benchmarks/limits.py
 	$(BIN)/python benchmarks/rerank.py

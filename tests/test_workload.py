@@ -71,6 +71,30 @@ def test_the_time_left_is_within_a_factor_of_two(
     assert shown[-1][1].done == shown[-1][1].total == 226
 
 
+def test_the_time_left_where_threads_read_ahead(clock: list[float]) -> None:
+    """Two threads read scans, of 2 seconds each, while the caller encodes: half of the work is
+    hidden. Then nothing is left to encode, and scans take what they take."""
+    shown: list[tuple[float, IngestProgress]] = []
+    work = Workload(400, lambda step: shown.append((clock[0], step)))
+    for number in range(400):
+        work.count(f"{number}", PageCount(1, 1))
+    for number in range(400):
+        work.begin(f"{number}")
+        work.read_page(True, 1.0)  # a second of the two threads
+        work.finish(1)
+        if number < 200:
+            work.begin_encoding()
+            clock[0] += 1.0  # meanwhile the next is read
+            work.encode(1)
+        else:
+            clock[0] += 1.0
+    total = clock[0]
+    for at, step in shown:
+        if step.stage != COUNTING and 0.1 * total < at < 0.5 * total:
+            assert step.seconds_left is not None
+            assert 0.5 < step.seconds_left / (total - at) < 2
+
+
 def test_stages_and_what_was_counted_wrong(clock: list[float]) -> None:
     shown: list[IngestProgress] = []
     work = Workload(2, shown.append)

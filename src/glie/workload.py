@@ -80,6 +80,7 @@ class Workload:
         self._held = 0  # pages of it that are read
         self._done = dict.fromkeys(SECONDS, 0)
         self._spent = dict.fromkeys(SECONDS, 0.0)
+        self._passed = 0.0  # seconds; less than what was spent, where kinds overlap
         self._unstored, self._storing = 0, 0.0  # pages; seconds that storing one takes
         self._compiling = 0.0  # seconds that compiling loops adds to the first time
         self._at = time.perf_counter()
@@ -106,9 +107,10 @@ class Workload:
         self._at = time.perf_counter()
         self._show(SCANNING if self._current.scans else READING, document, self._read)
 
-    def read_page(self, by_ocr: bool) -> None:
-        """A page of it is read, or has been looked at by OCR."""
-        self._note("ocr" if by_ocr else "read", 1)
+    def read_page(self, by_ocr: bool, seconds: float | None = None) -> None:
+        """A page of it is read, or has been looked at by OCR. `seconds`: what that took of a
+        thread beside."""
+        self._note("ocr" if by_ocr else "read", 1, seconds)
         pages, scans = self._current or PageCount(0, 0)
         self._current = PageCount(max(pages - 1, 0), max(scans - by_ocr, 0))
         self._held += 1
@@ -142,10 +144,11 @@ class Workload:
             self._storing = min(self._storing or each, each)
         self._unstored, self._compiling = 0, 0.0
 
-    def _note(self, kind: str, pages: int) -> None:
+    def _note(self, kind: str, pages: int, seconds: float | None = None) -> None:
         now = time.perf_counter()
+        self._passed += now - self._at
         self._done[kind] += pages
-        self._spent[kind] += now - self._at
+        self._spent[kind] += now - self._at if seconds is None else seconds
         self._at = now
 
     def _show(self, stage: str, document: str, read: int) -> None:
@@ -175,10 +178,12 @@ class Workload:
         left = {"ocr": scans, "read": sum(c.pages for c in coming) - scans, "encode": pages}
         expected = sum(self._done[kind] * SECONDS[kind] for kind in SECONDS)
         slower = sum(self._spent.values()) / expected if expected else 1.0
+        overlap = self._passed / spent if (spent := sum(self._spent.values())) else 1.0
         return (
             self._compiling
             + self._storing * pages
-            + sum(
+            + overlap
+            * sum(
                 number
                 * (self._spent[kind] + TRUST * slower * SECONDS[kind])
                 / (self._done[kind] + TRUST)
