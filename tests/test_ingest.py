@@ -399,6 +399,8 @@ def test_a_signal_leaves_whole_commits_and_no_processes(
                 processes.append(int(value))
             elif int(value) > 4:
                 break
+        else:
+            raise AssertionError(running.communicate()[1])
         running.send_signal(sent)
         rest = running.communicate()[0]
     assert running.returncode in (-sent, 130, 1)
