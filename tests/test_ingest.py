@@ -364,18 +364,19 @@ def test_an_exception_leaves_whole_commits_and_nothing_running(
     assert (report.documents_unchanged, report.documents_added, len(empty)) == (4, 5, 18)
 
 
+# One write a line: threads print, too
 SCRIPT = """
-import sys
+import os, sys
 import glie, glie.documents.process as process, glie.ingest as ingest
 from tests.test_ingest import WordEncoder
 begin = process.subprocess.Popen.__init__
 def noted(self, *given, **named):
     begin(self, *given, **named)
-    print("process", self.pid, flush=True)
+    os.write(1, b"process %d\\n" % self.pid)
 process.subprocess.Popen.__init__ = noted
 ingest.PAGES_PER_COMMIT = 3
 index = glie.Index.open(sys.argv[1])
-show = lambda step: print("done", step.done, flush=True)
+show = lambda step: os.write(1, b"done %d\\n" % step.done)
 ingest.ingest(index, WordEncoder(), [sys.argv[2]], progress=show)
 """
 

@@ -41,7 +41,7 @@ def test_a_report_stands_alone(sets: list[Encoded], results: list[Result], tmp_p
     for name in ("quality.png", "margin.png", "headroom.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
         assert f"({name})" in text
-    assert "| method | k = 1 | k = 2 |" in text
+    assert "| method | k = 1, 36 bytes | k = 2, 72 bytes |" in text
 
 
 def test_a_report_of_bytes(
