@@ -79,19 +79,25 @@ lint: venv
 	$(BIN)/ruff check --fix .
 	$(BIN)/mypy
 
+# Ends with one table of all ratios, which docs/performance.md shows
+bench: export GLIE_BENCH := $(CURDIR)/build/bench.jsonl
 bench: venv
 	@$(BIN)/$(INSTALL) --editable '.[bench]'
+	@mkdir -p build && rm -f $(GLIE_BENCH)
 	$(BIN)/python benchmarks/start.py
 	$(BIN)/python benchmarks/compress.py
 	$(BIN)/python benchmarks/encode.py english minilm
+	$(BIN)/python benchmarks/ingest.py
 	$(BIN)/python benchmarks/search.py
 	$(BIN)/python benchmarks/limits.py
 	$(BIN)/python benchmarks/rerank.py
 	$(BIN)/python benchmarks/rerank.py --bytes-per-page 520 --shortlist 200
 	$(BIN)/python benchmarks/filters.py
 	$(BIN)/python benchmarks/fit.py
-	$(BIN)/python benchmarks/million.py --pages 10000,100000
+	$(BIN)/python benchmarks/million.py --bytes-per-page 520 --pages 10000,100000,200000 --asked 60
+	$(BIN)/python benchmarks/hybrid.py --pages 20000
 	$(BIN)/python benchmarks/serve.py
+	@$(BIN)/python tools/figures.py bench $(GLIE_BENCH)
 
 # The figures of docs/reliability.md; takes about two hours
 trust: venv

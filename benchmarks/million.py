@@ -256,7 +256,7 @@ def trade(path: Path, questions: list[Floats]) -> list[tuple[float, float, float
     ]
     rows = []
     for effort in EFFORTS:
-        probes = max(1, round(effort * probes_for(ivf_pq.lists)))
+        probes = max(1, round(effort * probes_for(ivf_pq.lists, index.codec.k)))
         candidates = max(TOP, round(effort * candidates_for(len(index), TOP)))
         seconds, found = [], []
         for question, best in zip(questions, expected, strict=True):

@@ -25,7 +25,7 @@ ROOMS: dict[str, str] = {
     "pages": "errors",
     "measures": "errors",
     "identity": "errors",
-    "documents": "errors",
+    "documents": "errors kernels",
     "lexical": "errors wording storage kernels",
     "geometry": "errors progress pages",
     "probes": "pages",
@@ -40,7 +40,8 @@ ROOMS: dict[str, str] = {
     "planning": "errors renamed progress kernels pages identity probes codec index",
     "encoders": "errors kernels pages identity documents",
     "workload": "renamed progress documents",
-    "ingest": "errors progress pages identity documents lexical codec index encoders workload",
+    "reading": "errors documents lexical index",
+    "ingest": "errors progress pages identity documents kernels codec index encoders workload reading",
     "watching": "errors progress documents index encoders ingest workload",
     "indexing": "errors progress identity codec index encoders ingest",
     "distributed": (

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,9 +19,11 @@ from reportlab.pdfgen import canvas
 import glie
 import glie.index.adding as adding_module
 import glie.ingest as ingest_module
+from glie.documents import find_documents
 from glie.documents.known import pages_of
 from glie.encoders.base import Floats
-from glie.ingest import IngestProgress, ingest
+from glie.ingest import IngestProgress, Reading, ingest, store_documents
+from tests.documents.test_ahead import nothing_left
 from tests.documents.test_documents import bad_files, make_pdf, picture
 
 
@@ -288,3 +296,135 @@ def test_a_document_without_anything_to_read_is_a_problem(empty: glie.Index, fol
     report = ingest(empty, WordEncoder(), [folder])
     assert report.problems == ["blank.pdf: no text on any of its pages, even by OCR"]
     assert report.documents_added == 3
+
+
+@pytest.mark.parametrize("text", ["auto", "ocr"])
+def test_reading_ahead_changes_nothing(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same pages, codes, pictures, problems and steps, however many threads read."""
+    monkeypatch.setattr(ingest_module, "PAGES_PER_COMMIT", 3)
+    monkeypatch.setattr(ingest_module, "PAGES_PER_ENCODE", 2)
+    docs = tmp_path / "docs"
+    bad_files(docs)
+    for number in range(5):
+        make_pdf(docs / f"{number}.pdf", [f"page {number}", f"other {number}", "third"])
+        (docs / f"{number}.txt").write_text(f"one\ftwo {number}")
+    for name in ("Harbour invoice", "Signed delivery"):
+        picture(name).save(docs / f"{name}.png")
+    found, made = find_documents([docs]), []
+    for readers in (0, 1, 3):
+        path, done = tmp_path / f"{readers}.glie", list[int]()
+        steps = list[tuple[object, ...]]()
+        encoder = {"name": "words", "revision": "1"}
+        index = glie.Index.create(path, glie.Codec(k=4), encoder=encoder)
+
+        def show(
+            step: IngestProgress,
+            steps: list[tuple[object, ...]] = steps,
+            done: list[int] = done,
+            path: Path = path,
+        ) -> None:
+            assert step.seconds_left is None or step.seconds_left >= 0
+            done.append(step.done)
+            steps.append((step, step.stage, step.counted, len(glie.Index.open(path))))
+
+        with index.writing():
+            reading = Reading(keep_images=True, text=text)
+            stored = store_documents(
+                index, WordEncoder(), found, {}, reading, show, readers=readers
+            )
+        pictures = [index.image(page) for page in index.ids]
+        files = {file.name: file.read_bytes() for file in path.rglob("*.seg")}
+        assert done == sorted(done)
+        made.append((stored, steps, list(index.records()), pictures, files))
+        assert nothing_left()
+    assert len(made[0][2]) == 5 * 5 + 3
+    assert made[1] == made[0]
+    assert made[2] == made[0]
+
+
+def test_an_exception_leaves_whole_commits_and_nothing_running(
+    empty: glie.Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the caller's own progress, as an interrupt would come."""
+    monkeypatch.setattr(ingest_module, "PAGES_PER_COMMIT", 3)
+    for number in range(9):
+        make_pdf(tmp_path / "docs" / f"{number}.pdf", [f"page {number}", f"other {number}"])
+
+    def stop(step: IngestProgress) -> None:
+        if step.done > 4 and step.stage == "reading":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ingest(empty, WordEncoder(), [tmp_path / "docs"], progress=stop)
+    assert len(glie.Index.open(empty.path)) == 8
+    assert nothing_left()
+    report = ingest(empty, WordEncoder(), [tmp_path / "docs"])
+    assert (report.documents_unchanged, report.documents_added, len(empty)) == (4, 5, 18)
+
+
+SCRIPT = """
+import sys
+import glie, glie.documents.process as process, glie.ingest as ingest
+from tests.test_ingest import WordEncoder
+begin = process.subprocess.Popen.__init__
+def noted(self, *given, **named):
+    begin(self, *given, **named)
+    print("process", self.pid, flush=True)
+process.subprocess.Popen.__init__ = noted
+ingest.PAGES_PER_COMMIT = 3
+index = glie.Index.open(sys.argv[1])
+show = lambda step: print("done", step.done, flush=True)
+ingest.ingest(index, WordEncoder(), [sys.argv[2]], progress=show)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_whole_commits_and_no_processes(
+    sent: signal.Signals, empty: glie.Index, tmp_path: Path
+) -> None:
+    for number in range(60):
+        make_pdf(tmp_path / "docs" / f"{number:02}.pdf", [f"page {number}", f"other {number}"])
+    given = [sys.executable, "-c", SCRIPT, str(empty.path), str(tmp_path / "docs")]
+    processes = list[int]()
+    with subprocess.Popen(
+        given, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdout is not None
+        for line in running.stdout:
+            what, value = line.split()
+            if what == "process":
+                processes.append(int(value))
+            elif int(value) > 4:
+                break
+        else:
+            raise AssertionError(running.communicate()[1])
+        running.send_signal(sent)
+        rest = running.communicate()[0]
+    assert running.returncode in (-sent, 130, 1)
+    processes += [int(line.split()[1]) for line in rest.splitlines() if line.startswith("process")]
+    assert processes
+    for one in processes:
+        wait_until_gone(one)
+    index = glie.Index.open(empty.path)
+    index.verify()
+    assert 4 <= len(index) < 120
+    assert len(index) % 4 == 0  # two documents a commit
+    assert (
+        ingest(empty.latest(), WordEncoder(), [tmp_path / "docs"]).pages_added + len(index) == 120
+    )
+
+
+def wait_until_gone(process: int) -> None:
+    """Or dead and not yet collected by whoever inherited it."""
+    for _ in range(3000):
+        with contextlib.suppress(OSError):
+            os.kill(process, 0)
+            stat = Path(f"/proc/{process}/stat")
+            if not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] != "Z":
+                time.sleep(0.01)
+                continue
+        return
+    raise AssertionError(f"process {process} is still there")

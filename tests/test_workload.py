@@ -11,7 +11,8 @@ from reportlab.pdfgen import canvas
 from glie.documents import FoundDocument, find_documents
 from glie.documents.counting import PageCount, PageCounter
 from glie.ingest import IngestProgress
-from glie.workload import COUNTING, ENCODING, READING, SCANNING, STORING, Workload
+from glie.kernels.small import compiling_ahead
+from glie.workload import COMPILING, COUNTING, ENCODING, READING, SCANNING, STORING, Workload
 from tests.documents.test_documents import bad_files, make_pdf, picture
 
 SECONDS = {"text": 0.05, "ocr": 2.0, "encode": 0.5}
@@ -40,14 +41,14 @@ def run(
             work.read_page(page < scans)
         work.finish(pages)
         waiting += pages
-        while waiting >= 64 or (waiting and number == len(documents) - 1):
-            some = min(waiting, 16)
-            clock[0] += some * seconds["encode"]
-            work.encode(some)
-            waiting -= some
-            if waiting < 16:
-                clock[0] += seconds["encode"]
-                work.store()
+        if waiting >= 64 or number == len(documents) - 1:
+            while waiting:
+                some = min(waiting, 16)
+                clock[0] += some * seconds["encode"]
+                work.encode(some)
+                waiting -= some
+            clock[0] += seconds["encode"]
+            work.store()
     return shown
 
 
@@ -68,6 +69,30 @@ def test_the_time_left_is_within_a_factor_of_two(
             assert step.total == 226
             assert not step.estimated
     assert shown[-1][1].done == shown[-1][1].total == 226
+
+
+def test_the_time_left_where_threads_read_ahead(clock: list[float]) -> None:
+    """Two threads read scans, of 2 seconds each, while the caller encodes: half of the work is
+    hidden. Then nothing is left to encode, and scans take what they take."""
+    shown: list[tuple[float, IngestProgress]] = []
+    work = Workload(400, lambda step: shown.append((clock[0], step)))
+    for number in range(400):
+        work.count(f"{number}", PageCount(1, 1))
+    for number in range(400):
+        work.begin(f"{number}")
+        work.read_page(True, 1.0)  # a second of the two threads
+        work.finish(1)
+        if number < 200:
+            work.begin_encoding()
+            clock[0] += 1.0  # meanwhile the next is read
+            work.encode(1)
+        else:
+            clock[0] += 1.0
+    total = clock[0]
+    for at, step in shown:
+        if step.stage != COUNTING and 0.1 * total < at < 0.5 * total:
+            assert step.seconds_left is not None
+            assert 0.5 < step.seconds_left / (total - at) < 2
 
 
 def test_stages_and_what_was_counted_wrong(clock: list[float]) -> None:
@@ -127,3 +152,35 @@ def test_what_cannot_be_read_counts_nothing(tmp_path: Path) -> None:
             if name not in ("cut.png", "cut.pdf"):  # damaged behind what is looked at
                 assert counter.count(FoundDocument(name, tmp_path / name)) == (0, 0), name
         assert counter.count(FoundDocument("good.pdf", tmp_path / "good.pdf")) == (1, 0)
+
+
+def test_compiling_is_part_of_the_time_left(clock: list[float]) -> None:
+    """It happens while the first pages are stored, and says nothing about storing later ones."""
+    shown: list[IngestProgress] = []
+    work = Workload(2, shown.append)
+    for name in "ab":
+        work.count(name, PageCount(16, 0))
+    work.expect_compiling(15)
+    left = []
+    for name in "ab":
+        work.begin(name)
+        for _ in range(16):
+            work.read_page(False)
+        left.append(shown[-1].seconds_left)
+        work.finish(16)
+        work.begin_encoding()
+        work.encode(16)
+        clock[0] += 15 if name == "a" else 0
+        work.store()
+    assert left == [15, 0]
+    assert [step.stage for step in shown].count(COMPILING) == 1
+    assert shown[-1].stage == STORING
+    assert shown[-1].seconds_left == 0
+
+
+def test_many_pages_compile_loops_once_on_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("glie.kernels.small._LOOPS", "not imported")
+    for kept, expected in [(False, True), (True, False)]:
+        monkeypatch.setattr("glie.kernels.small._are_kept", lambda kept=kept: kept)
+        assert compiling_ahead(1000) is expected
+        assert not compiling_ahead(10)

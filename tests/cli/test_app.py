@@ -144,7 +144,7 @@ def test_mistyped_options_end_with_code_2(
     ("arguments", "message"),
     [
         (["search", "x.glie", "a", "--top", "0"], "--top: expected a whole number of at least 1"),
-        (["search", "x.glie", "a", "--top", "abc"], "Invalid value for '--top'"),
+        (["search", "x.glie", "a", "--top", "abc"], "--top: expected a valid integer, found 'abc'"),
         (["search", "x.glie"], "Missing argument"),
         (["index", "reports"], "Missing option '--to'"),
         (["find"], "No such command 'find'"),

@@ -71,6 +71,7 @@ def test_prune(run: Run, reports: Path) -> None:
     [
         (["export", "nope.glie", "--to", "qdrant", "--url", "x"], "nope.glie: does not exist"),
         (["export", "reports.glie", "--to", "faiss", "--url", "x"], "engine 'faiss' is unknown"),
+        (["export", "reports.glie", "--to", "faiss"], "engine 'faiss' is unknown"),
         (["export", "reports.glie", "--to", "lancedb"], "--url: give the address of lancedb"),
         (
             ["export", "reports.glie", "--to", "qdrant", "--url", "http://127.0.0.1:9"],

@@ -110,9 +110,11 @@ def test_verify_tells_of_lost_words(run: Run, tmp_path: Path) -> None:
     assert done.out.split("\n")[1] == (
         "segments/00000001.lex: the file is missing; the words of 2 pages lost: a#1, a#2"
     )
+    again = f"`glie compact {path} --text`"
+    assert f"then {again} reads the lost words from their documents again" in done.out
     done = run("verify", path, "--repair")
     assert done.code == 0
-    assert "to read the lost words again from the documents: `glie compact --text`" in done.out
+    assert f"to read the lost words again from the documents: {again}" in done.out
     assert run("verify", path).code == 0
 
 

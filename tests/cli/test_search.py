@@ -254,7 +254,16 @@ def test_a_prompt(run: Run, documents: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert done.code == 0
     assert opened[0] == (documents / "reports" / "b.pdf").as_uri() + "#page=1"
     assert opened[1] == opened[0]  # the only document that was allowed
-    assert "b.pdf#1: score " in done.out
+    told = re.search(r"b\.pdf#1: score ([\d.]+) = meaning ([\d.]+) \+ words ([\d.]+)", done.out)
+    assert told is not None
+    score, *parts = [round(1000 * float(number)) for number in told.groups()]
+    assert sum(parts) == score  # as it is shown
+    said = [line for line in done.out.splitlines() if line.startswith("from now on")]
+    assert said == [
+        *("from now on: pages with page = 2", "from now on: all pages", "from now on: b.pdf"),
+        *("from now on: all documents", "from now on: 1 page an answer"),
+    ]
+    assert "0.0 s to load" not in done.out
     assert "Holiday allowance is 25 days for full-time staff" in done.out
     assert ":why 2        how its score" in done.out
     answers = re.findall(r"^ *(\d+) +[\d.]+ +(\S+#\d)", done.out, re.MULTILINE)

@@ -115,3 +115,21 @@ def test_a_fit_says_what_its_figures_are(
     assert "12 of 300 steps" in shown.getvalue()
     assert "None" not in shown.getvalue()
     assert " > " not in shown.getvalue()
+
+
+def test_how_far_a_fit_is_is_visible_at_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = io.StringIO()
+    screen = rich.console.Console(file=shown, force_terminal=True, width=80, markup=False)
+    monkeypatch.setattr(terminal, "errors", screen)
+    scores = {2: 0.698, 4: 0.698, 8: 0.7}
+    now = FitProgress(
+        *("steps", 12, 300), epoch=1, losses={"rank": 0.5}, measurements=1,
+        free=scores, single_stage=scores, cascade=scores,
+    )  # fmt: skip
+    with fit_bar() as show:
+        show(now)
+        time.sleep(0.3)
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.getvalue())
+    lines = [line for line in re.split(r"[\r\n]+", text) if "held out" in line]
+    assert re.match(r"12 of 300 steps [╸━]+ .*:[\d-]+:[\d-]+ loss 0.500; held out", lines[-1])
+    assert max(map(len, lines)) <= 80

@@ -14,9 +14,12 @@ import glie
 from glie import storage
 from glie.candidates import build
 from glie.candidates.build import encode_pages
+from glie.codec import choose
 from glie.codec.budget import OVERHEAD
 from glie.codec.readout.residual import Residual
-from glie.index import folder
+from glie.codec.readout.transform import Transform
+from glie.index import adding, folder
+from glie.index.adding import Batch
 from glie.index.candidate_files import stored_vectors
 from glie.index.format import PQ_HEADER
 from glie.index.side_files import PQFile, pq_bytes
@@ -328,3 +331,21 @@ def test_pq_codes_are_part_of_a_budget_that_knows_of_them(
     assert plain.codec.page_bytes(128) > 400 - OVERHEAD - reserved
     with pytest.raises(glie.InputError, match="expected_pages: expected a whole number"):
         index.add(pages(1), expected_pages=-1)
+
+
+@pytest.mark.parametrize(
+    ("family", "readout"), [("codewords", Residual), ("coordinates", Transform)]
+)
+def test_and_of_the_budget_of_a_table_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str, readout: type
+) -> None:
+    monkeypatch.setattr(choose, "FAMILIES", {family: choose.FAMILIES[family]})
+    monkeypatch.setattr(adding, "FIRST_PAGES", 10)  # and more will come
+    long = glie.Pages(make_arrays(30, low=300, high=301, dim=128))
+    index = glie.Index.create(tmp_path / "index", glie.Codec(bytes_per_page=400))
+    index.add([Batch(long.slice(0, 20)), Batch(long.slice(20, 30))], expected_pages=ENOUGH)
+    codec = glie.Index.open(index.path).codec
+    reserved = codec.config.candidate_bytes
+    assert isinstance(codec.readout, readout)
+    assert reserved >= CODE_BYTES * codec.k
+    assert codec.page_bytes(128) <= 400 - OVERHEAD - reserved

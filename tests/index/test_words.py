@@ -416,6 +416,9 @@ def test_a_shrunk_index_keeps_room_for_codes(tmp_path: Path) -> None:
     small = index.shrunk(tmp_path / "b", bytes_per_page=200)
     assert small.codec.config.code_bytes == 130
     assert by_words(small, "w7") == by_words(index, "w7")
+    few = glie.Index.create(tmp_path / "c", glie.Codec(k=8))  # of which the folder takes most
+    few.add(pages_of(15), texts=long[:15])
+    assert few.shrunk(tmp_path / "d", bytes_per_page=260).codec.config.code_bytes >= 130
 
 
 def test_words_count_in_a_budget(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ SAMPLE_PER_LIST = 32  # vectors that the coarse centroids are fitted on, for eac
 MOST_SAMPLE = 1 << 19  # ... and at most in all: 268 MB at D = 128
 PQ_SAMPLE = 20_000  # vectors that the PQ codewords are fitted on
 PROBES_PER_ROOT = 24  # probes of a query, times the square root of the number of lists
+USUAL_VECTORS = 4  # of a page, at least: with fewer, there are more probes
 CANDIDATES_PER_ROOT = 16  # candidates of a query, times the square root of the number of pages, ...
 CANDIDATES_PER_HIT = 24  # ... and at least this many times the pages to be found, ...
 PAGES_PER_CANDIDATE = 10  # ... but fewer than one page in this many, ...
@@ -135,9 +136,10 @@ def sample_for(vectors: int) -> int:
     return min(vectors, max(wanted, PQ_SAMPLE))
 
 
-def probes_for(lists: int) -> int:
-    """The number of probes of one query, shared by its vectors."""
-    return round(PROBES_PER_ROOT * math.sqrt(lists))
+def probes_for(lists: int, k: int) -> int:
+    """The number of probes of one query, shared by its vectors. A page of fewer vectors is in fewer
+    lists, and takes less time to estimate."""
+    return round(PROBES_PER_ROOT * max(1, USUAL_VECTORS / k) * math.sqrt(lists))
 
 
 def candidates_for(pages: int, top: int) -> int:

@@ -41,7 +41,8 @@ def main() -> None:
             raise
         if not error.format_message():  # no arguments: the help was shown
             sys.exit(0)
-        fail(f"{error.format_message()} (see --help)", getattr(error, "exit_code", 2))
+        said = said_of_value(error.format_message(), sys.argv[1:])
+        fail(f"{said} (see --help)", getattr(error, "exit_code", 2))
 
 
 MISTYPED = 2  # the exit code for an option, as typer has it; 1 for all else
@@ -56,6 +57,20 @@ def said_of_options(message: str, typed: Sequence[str]) -> tuple[str, int]:
     if found and any(word.partition("=")[0] == option for word in typed):
         message = option + message[found.end() :]
     return message, MISTYPED if message.startswith("--") else 1
+
+
+VALUE = re.compile(r"Invalid value for '(--[\w-]+)': Input should be ([^,]+)")
+
+
+def said_of_value(message: str, typed: Sequence[str]) -> str:
+    """What typer says of an option's value, with the value that was found."""
+    told = VALUE.match(message)
+    if told is None:
+        return message
+    option, expected = told.groups()
+    words = [part for word in typed for part in word.split("=", 1)]
+    found = words[words.index(option) + 1 :][:1] if option in words else []
+    return f"{option}: expected {expected}{''.join(f', found {value!r}' for value in found)}"
 
 
 def fail(message: str, code: int) -> NoReturn:

@@ -10,6 +10,7 @@ import rich.table
 import typer
 
 import glie
+from glie.cli import MISTYPED, fail
 from glie.cli.index import (
     BytesPerPage,
     CodecName,
@@ -225,7 +226,7 @@ def index(
     from glie.ingest import Reading
 
     if (to is None) == (engine is None):
-        raise typer.BadParameter("Missing option '--to' (or --engine): give one of them.")
+        fail("Missing option '--to' (or --engine): give one of them.", MISTYPED)
     choice = CodecChoice(bytes_per_page, k, dtype, codec)
     reading = Reading(keep_images, ocr, text, ocr_lang)  # refused before a folder is created
     if engine is not None and (text, language) != ("auto", None):

@@ -285,7 +285,7 @@ def _print_size(facts: glie.IndexInfo) -> None:
         print(
             f"the index holds {count(facts.pages, 'page')} in {size(facts.index_bytes)}, "
             f"{facts.bytes_per_page:,.0f} bytes a page; their "
-            f"{facts.vectors:,} vectors would take {size(facts.uncompressed_bytes)}"
+            f"{count(facts.vectors, 'vector')} would take {size(facts.uncompressed_bytes)}"
         )
     if facts.above_budget:
         print(facts.above_budget)

@@ -79,10 +79,13 @@ class Prompt:
                 self._why(self._row(rest))
             case ":where":
                 self._filters = [parse(rest)] if rest else []
+                print(f"from now on: pages with {rest}" if rest else "from now on: all pages")
             case ":document":
                 self._options["documents"] = [rest] if rest else None
+                print(f"from now on: {rest}" if rest else "from now on: all documents")
             case ":top":
                 self._top = _number(rest)
+                print(f"from now on: {count(self._top, 'page')} an answer")
             case _ if line.startswith(":"):
                 raise InputError(f"{command}: not known here; :help lists what is")
             case _:
@@ -120,9 +123,11 @@ class Prompt:
     def _why(self, row: dict[str, Any]) -> None:
         from glie.documents.original import original_text
 
-        parts = [f"{name} {row[name]:.3f}" for name in ("meaning", "words") if name in row]
-        made_of = f" = {' + '.join(parts)}" if parts else ", by meaning alone"
-        output.print(f"{printable(row['id'])}: score {row['score']:.3f}{made_of}", style="cyan")
+        score, made_of = round(row["score"], 3), ", by meaning alone"
+        if "words" in row:  # rounded so that both add up to the score
+            words = round(row["words"], 3)
+            made_of = f" = meaning {score - words:.3f} + words {words:.3f}"
+        output.print(f"{printable(row['id'])}: score {score:.3f}{made_of}", style="cyan")
         output.print(original_text(row["metadata"]).strip() or "(no text of its own)")
 
 

@@ -16,6 +16,7 @@ import rich.text
 import typer
 
 import glie
+from glie.cli import MISTYPED, fail
 from glie.cli.shared import (
     ENGINE_NAMES,
     ENGINE_PANEL,
@@ -163,7 +164,7 @@ def search(
 
     words = arguments or []
     if engine is None and not words:
-        raise typer.BadParameter("Missing argument 'INDEX QUESTION'.")
+        fail("Missing argument 'INDEX QUESTION'.", MISTYPED)
     words = _index_first(words) if engine is None else words
     has_index = bool(words) and (engine is None or _is_index(words[0]))
     place, words = (words[0], words[1:]) if has_index else ("", words)
@@ -171,9 +172,9 @@ def search(
     given = {"QUESTION": words, "--image": image, "--like": like}
     asked = [name for name, value in given.items() if value]
     if len(asked) > 1:
-        raise typer.BadParameter(f"{' and '.join(asked)}: give one of them.")
+        fail(f"{' and '.join(asked)}: give one of them.", MISTYPED)
     if not asked and (as_json or not sys.stdin.isatty()):
-        raise typer.BadParameter("Missing argument 'QUESTION'.")
+        fail("Missing argument 'QUESTION'.", MISTYPED)
     options: dict[str, Any] = {"shortlist": shortlist, "exact": exact, "like": like, "image": image}
     filters = [parse(text) for text in where or []]
     pages: str | glie.engines.Collection
@@ -331,7 +332,8 @@ def print_cost(cost: Cost) -> None:
     if cost.pages_estimated:
         scanned += f" of {cost.pages_estimated:,} estimated"
     again = f"{cost.pages_regenerated:,} regenerated, " if cost.pages_regenerated else ""
-    loaded = f"; {cost.encode_seconds:.1f} s to load the encoder" if cost.encode_seconds else ""
+    waited = cost.encode_seconds  # with a loaded encoder, hardly any
+    loaded = f"; {waited:.1f} s to load the encoder" if waited >= 0.1 else ""
     output.print(
         f"{scanned} scanned, {again}{size(cost.bytes_read)} read, "
         f"{cost.seconds * 1000:.1f} ms{loaded}",

@@ -121,10 +121,10 @@ def connected(engine: str, location: str | None, collection: str, api_key: str |
     """Connect to the engine that the options name."""
     from glie.engines import connect
 
-    if location is None:
+    if location is None and engine in ENGINES:
         raise InputError(f"--url: give the address of {engine}")
     options = {} if api_key is None else {"api_key": api_key}
-    return connect(engine, location, collection, **options)
+    return connect(engine, location or "", collection, **options)
 
 
 def encode_sets(

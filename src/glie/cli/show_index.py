@@ -130,6 +130,16 @@ def print_health(path: Path, health: Health, *, repairs: bool) -> None:
         print(f"undamaged: {count(health.pages, 'page')}, which `glie verify --repair` keeps")
         if health.pages_lost and health.folders:
             print(f"then {_again(path, health)} reads the lost pages from their documents again")
+        if _lost_words(health):
+            print(f"then {_words_again(path)} reads the lost words from their documents again")
+
+
+def _lost_words(health: Health) -> bool:
+    return any(damage.loss == "words" for damage in health.damage)
+
+
+def _words_again(path: Path) -> str:
+    return f"`glie compact {shlex.quote(str(path))} --text`"
 
 
 def _again(path: Path, health: Health) -> str:
@@ -147,5 +157,5 @@ def print_repair(path: Path, repair: Repair) -> None:
         print(f"to restore what is lost, from the documents: {_again(path, repair.before)}")
     elif repair.before.pages_lost:
         print("to restore what is lost: index the documents again, or take it from a backup")
-    if any(damage.loss == "words" for damage in repair.before.damage):
-        print("to read the lost words again from the documents: `glie compact --text`")
+    if _lost_words(repair.before):
+        print(f"to read the lost words again from the documents: {_words_again(path)}")

@@ -31,14 +31,12 @@ SECONDS_BETWEEN_LINES = 10
 def progress_bar() -> Iterator[Callable[[IngestProgress], None]]:
     """Pages encoded, the time left and the stage: a bar in a terminal, otherwise a line every 10
     seconds. Between two steps the time goes on as expected, so that the bar always moves."""
-    narrow = rich.table.Column(no_wrap=True)
-    rest = rich.table.Column(no_wrap=True, overflow="ellipsis", ratio=1)
     columns = (
-        rich.progress.TextColumn("{task.description}", markup=False, table_column=narrow),
-        ElapsedBar(bar_width=16, table_column=narrow),
-        TimeLeft(table_column=narrow),
+        rich.progress.TextColumn("{task.description}", markup=False, table_column=NARROW),
+        ElapsedBar(bar_width=16, table_column=NARROW),
+        TimeLeft(table_column=NARROW),
         rich.progress.TextColumn(
-            "{task.fields[doing]}", style="dim", markup=False, table_column=rest
+            "{task.fields[doing]}", style="dim", markup=False, table_column=REST
         ),
     )
     due = Due()
@@ -96,7 +94,7 @@ def fit_bar() -> Iterator[Callable[[FitProgress], None]]:
     """Steps of a fit, its loss, and the scores of the held-out questions: a bar in a terminal,
     otherwise a line for each measurement."""
     measured = 0
-    with _bar(*STEP_COLUMNS) as bar:
+    with _bar(*STEP_COLUMNS, expand=True) as bar:
         task = bar.add_task("preparing", total=None, said="")
 
         def show(now: FitProgress) -> None:
@@ -122,7 +120,7 @@ def tune_bar() -> Iterator[Callable[[TuneProgress], None]]:
     """Steps of a fine-tuning and its loss: a bar in a terminal, otherwise a line every 10
     seconds."""
     due = Due()
-    with _bar(*STEP_COLUMNS) as bar:
+    with _bar(*STEP_COLUMNS, expand=True) as bar:
         task = bar.add_task("preparing", total=None, said="")
 
         def show(now: TuneProgress) -> None:
@@ -157,11 +155,14 @@ def status_line(what: str) -> Iterator[OnProgress]:
         yield show
 
 
+# In a narrow terminal what is said is cut, not how far it is.
+NARROW = rich.table.Column(no_wrap=True)
+REST = rich.table.Column(no_wrap=True, overflow="ellipsis", ratio=1)
 STEP_COLUMNS = (
-    rich.progress.TextColumn("{task.description}", markup=False),
-    rich.progress.BarColumn(bar_width=20),
-    rich.progress.TimeRemainingColumn(),
-    rich.progress.TextColumn("{task.fields[said]}", style="dim", markup=False),
+    rich.progress.TextColumn("{task.description}", markup=False, table_column=NARROW),
+    rich.progress.BarColumn(bar_width=16, table_column=NARROW),
+    rich.progress.TimeRemainingColumn(table_column=NARROW),
+    rich.progress.TextColumn("{task.fields[said]}", style="dim", markup=False, table_column=REST),
 )
 
 

@@ -310,7 +310,7 @@ def _made(batch: Mapping[str, Any], task: _Task) -> dict[str, list[str]]:
         encoder = _encoder(task)
         codec = Codec.load(task.shards / CODEC)
         index = Index.create(making, codec, encoder=task.encoder, language=task.language)
-        stored = store_documents(index, encoder, found, known, task.reading)
+        stored = store_documents(index, encoder, found, known, task.reading, readers=1)
         pages = len(index)
         if pages:
             with contextlib.suppress(OSError):  # another attempt has made it

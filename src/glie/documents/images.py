@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 PAGE_PIXELS = 1600  # the longer side of a page that an encoder looks at
 OCR_PIXELS = 2200  # of one given to OCR: 200 dots an inch on A4
+
+
+_warning = threading.RLock()  # what is ignored, and what raised, is set for all threads
 
 
 class Word(NamedTuple):
@@ -97,7 +101,7 @@ def _pillow_errors(name: str) -> Iterator[None]:
     from PIL import Image, UnidentifiedImageError
 
     try:
-        with warnings.catch_warnings():
+        with _warning, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             yield

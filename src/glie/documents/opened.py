@@ -122,7 +122,8 @@ def check_extra(path: Path) -> None:
         raise MissingExtraError(f"reading {what}", extra)
 
 
-_waiting: dict[object, OpenDocument] = {}
+_waiting: list[tuple[object, OpenDocument]] = []  # the one used last is last
+_kept = KEPT
 _killed: Counter[object] = Counter()  # pages of each document
 _lock = threading.Lock()
 
@@ -137,7 +138,8 @@ def open_document(path: Path, name: str | None = None) -> Iterator[OpenDocument]
     if given_up(path, name):
         raise DocumentError(f"{name}: given up: {MOST_KILLED} pages took too much memory or time")
     with _lock:
-        document = _waiting.pop(key, None)
+        at = next((i for i, (other, _) in enumerate(_waiting) if other == key), None)
+        document = None if at is None else _waiting.pop(at)[1]
     if document is None or document.ended:
         try:
             document = OpenDocument(path, name)
@@ -198,15 +200,35 @@ def _keep(key: object, document: OpenDocument) -> None:
     if document.ended:
         return
     with _lock:
-        leaving = [_waiting.pop(key)] if key in _waiting else []
-        _waiting[key] = document
-        while len(_waiting) > KEPT:
-            leaving.append(_waiting.pop(next(iter(_waiting))))
-    for other in leaving:
-        other.end()
+        _waiting.append((key, document))
+    _end_beyond()
+
+
+def _end_beyond() -> None:
+    """End the idle processes that are too many."""
+    while True:
+        with _lock:
+            if len(_waiting) <= _kept:
+                return
+            _, leaving = _waiting.pop(0)
+        leaving.end()
+
+
+@contextlib.contextmanager
+def one_more_each(threads: int) -> Iterator[None]:
+    """While so many threads read documents, the process of each is kept from page to page."""
+    global _kept
+    with _lock:
+        _kept += threads
+    try:
+        yield
+    finally:
+        with _lock:
+            _kept -= threads
+        _end_beyond()
 
 
 @atexit.register
 def _end_all() -> None:
     while _waiting:
-        _waiting.popitem()[1].end()
+        _waiting.pop()[1].end()

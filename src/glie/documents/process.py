@@ -7,6 +7,8 @@ import json
 import os
 import subprocess
 import sys
+import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +27,22 @@ class FaultError(DocumentError):
         self.refused = refused
 
 
+_answering: dict[int, ReaderProcess] = {}  # what threads wait for, by their idents
+
+
+def end_answers(threads: Iterable[int]) -> None:
+    """Kill the processes whose answers these threads wait for: nobody wants them any more."""
+    for thread in threads:
+        process = _answering.get(thread)
+        if process is not None:
+            process.abandon()
+
+
 class ReaderProcess:
     """The process that reads one document, or counts the pages of any (`path` is "-")."""
 
     def __init__(self, kind: str, path: str, name: str, seconds: int, memory: int) -> None:
+        self._abandoned = False
         script = str(Path(__file__).with_name("reader_process.py"))
         try:
             self._process = subprocess.Popen(
@@ -52,7 +66,11 @@ class ReaderProcess:
 
     def answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
-        line = self._process.stdout.readline()
+        _answering[threading.get_ident()] = self
+        try:
+            line = self._process.stdout.readline()
+        finally:
+            del _answering[threading.get_ident()]
         if not line.endswith(b"\n"):
             raise self._gone()
         try:
@@ -80,6 +98,8 @@ class ReaderProcess:
         self._process.wait()
         code = self._process.returncode
         self.end()
+        if self._abandoned:
+            return DocumentError("no longer wanted")
         if code < 0:  # killed by the system, or by its reader when memory ran out
             return KilledError("it takes more memory or time than any page should")
         return DocumentError(f"the process that reads it ended with exit code {code}")
@@ -87,6 +107,11 @@ class ReaderProcess:
     @property
     def ended(self) -> bool:
         return self._process.poll() is not None
+
+    def abandon(self) -> None:
+        """Kill it from another thread than the one that asks it."""
+        self._abandoned = True
+        self._process.kill()
 
     def end(self) -> None:
         self._process.kill()

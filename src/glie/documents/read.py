@@ -11,9 +11,10 @@ import dataclasses
 import functools
 import io
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from glie.documents import images
 from glie.documents.find import KINDS, WHAT, FoundDocument, has_picture, kind_of
@@ -71,6 +72,20 @@ class DocumentPage:
         return []
 
 
+class Later(Protocol):
+    """A text that is perhaps still being read."""
+
+    def done(self) -> bool: ...
+
+    def result(self) -> str: ...
+
+
+class OcrThreads(Protocol):
+    """Reads texts off pictures at the same time (see ahead.py)."""
+
+    def text(self, draw: Callable[[], Image], read: Callable[[Image], str]) -> Later: ...
+
+
 class ReadDocument(NamedTuple):
     """The pages of a document, and what went wrong on single pages."""
 
@@ -84,13 +99,14 @@ def read_document(
     ocr: bool = True,
     ocr_lang: str = ENGLISH,
     each: Callable[[bool], None] = lambda by_ocr: None,
+    threads: OcrThreads | None = None,
 ) -> ReadDocument:
     """Read all pages of one file; raise DocumentError when none can be read.
 
     With `ocr`, pages without text are read by OCR, in the language `ocr_lang`, if that extra is
-    installed. `each` is called after every page: whether OCR looked at it.
+    installed. `each` is called after every page: whether OCR looked at it. With `threads`, OCR
+    reads several pages at a time.
     """
-    pictured = has_picture(document.path)
     try:
         document.name.encode()
     except UnicodeEncodeError:
@@ -102,23 +118,15 @@ def read_document(
         texts = _texts(document)
     except OSError as error:
         raise DocumentError(f"{document.name}: cannot be read: {error.strerror or error}") from None
-    pages, problems = [], []
-    for number, text in enumerate(texts, start=1):
-        if isinstance(text, Exception):
-            problems.append(f"{document.name}, page {number}: cannot be read: {text}")
-            continue
-        page = DocumentPage(document.name, number, document.path, text, "text", ocr_lang)
-        by_ocr = pictured and not has_text(text) and ocr and images.ocr_available()
-        if not pictured and not text.strip():
-            page = _without_text(page, "blank")
-        elif pictured and not has_text(text):
-            try:
-                page = _by_ocr(page) if by_ocr else _without_text(page, "none")
-            except DocumentError as error:
-                problems.append(str(error))
-                continue
-        pages.append(page)
-        each(by_ocr)
+    pages, problems = list[DocumentPage](), list[str]()
+    blank = DocumentPage(document.name, 0, document.path, "", "text", ocr_lang)
+    for page in _in_order(_started(blank, texts, ocr, threads)):
+        found = page.found()
+        if isinstance(found, str):
+            problems.append(found)
+        else:
+            pages.append(found)
+            each(page.later is not None)
     if not pages:
         raise DocumentError(problems[0] if problems else f"{document.name}: it has no pages")
     return ReadDocument(pages, problems)
@@ -135,13 +143,76 @@ def _texts(document: FoundDocument) -> Iterable[str | Exception]:
             return document_texts(document)
 
 
-def _by_ocr(page: DocumentPage) -> DocumentPage:
-    picture = page.image(OCR_PIXELS)
-    with _page_errors(page._name, "read by OCR"):
-        text = picture_text(picture, page.ocr_lang)
-    if not text:
-        return _without_text(page, "blank")
-    return dataclasses.replace(page, text=text, origin="ocr")
+class _Started(NamedTuple):
+    """A page, or why it cannot be read; OCR may be reading its text."""
+
+    page: DocumentPage | str
+    later: Later | None = None
+
+    def found(self) -> DocumentPage | str:
+        page, later = self
+        if isinstance(page, str) or later is None:
+            return page
+        try:
+            with _page_errors(page._name, "read by OCR"):
+                text = later.result()
+        except DocumentError as error:
+            return str(error)
+        return dataclasses.replace(page, text=text, origin="ocr" if text else "blank")
+
+
+class _Now:
+    """A text that is read when it is wanted."""
+
+    def __init__(self, read: Callable[[], str]) -> None:
+        self.result = read
+
+    def done(self) -> bool:
+        return True
+
+
+def _started(
+    blank: DocumentPage, texts: Iterable[str | Exception], ocr: bool, threads: OcrThreads | None
+) -> Iterator[_Started]:
+    """The pages with these texts; OCR begins to read those without."""
+    pictured = has_picture(blank.path)
+    for number, text in enumerate(texts, start=1):
+        page = dataclasses.replace(blank, number=number)
+        if isinstance(text, Exception):
+            yield _Started(f"{page._name}: cannot be read: {text}")
+        elif not pictured and not text.strip():
+            yield _Started(_without_text(page, "blank"))
+        elif not pictured or has_text(text):
+            yield _Started(dataclasses.replace(page, text=text))
+        elif not (ocr and images.ocr_available()):
+            yield _Started(_without_text(page, "none"))
+        else:
+            try:
+                yield _Started(page, _by_ocr(page, threads))
+            except DocumentError as error:
+                yield _Started(str(error))
+
+
+def _by_ocr(page: DocumentPage, threads: OcrThreads | None) -> Later:
+    draw, read = functools.partial(page.image, OCR_PIXELS), _ocr_in(page.ocr_lang)
+    if threads is not None:
+        return threads.text(draw, read)
+    picture = draw()
+    return _Now(lambda: read(picture))
+
+
+def _ocr_in(lang: str) -> Callable[[Image], str]:
+    return lambda picture: picture_text(picture, lang)
+
+
+def _in_order(pages: Iterable[_Started]) -> Iterator[_Started]:
+    """Pages in their order, each when its text is known. Those behind it are started first."""
+    waiting = deque[_Started]()
+    for page in pages:
+        waiting.append(page)
+        while waiting and (waiting[0].later is None or waiting[0].later.done()):
+            yield waiting.popleft()
+    yield from waiting
 
 
 def _without_text(page: DocumentPage, origin: Literal["none", "blank"]) -> DocumentPage:

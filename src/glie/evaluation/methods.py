@@ -205,6 +205,7 @@ PAPER = (
 )
 CITATIONS = {name: _CITATIONS[name] for name in PAPER} | _CITATIONS
 NAMES = tuple(CITATIONS)
+BY_BYTES = (*(method.name for method in FREE if method.by_bytes), PLAID, *WITH_CODEWORDS)
 BASELINES = tuple(method.name for method in FREE if method.baseline)
 LADDER = ("raw-kmeans", "glie-free", "glie-stage1", "glie")
 OURS = (*LADDER[1:], "glie-free-scaled", "quantised", *WITH_CODEWORDS)

@@ -234,7 +234,7 @@ def plot_headroom(results: Results, path: str | os.PathLike[str]) -> None:
     axes.axhline(ceiling, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
     low = min(full) - 0.25 * max(0.02, max(ceiling, *oracle) - min(full))
     axes.set_ylim(max(0.0, low), max(ceiling, *oracle) + 0.01)
-    axes.set_xticks(places, results.columns)
+    axes.set_xticks(places, results.headings(["glie"]))
     axes.set_ylabel(f"nDCG@5; the line is uncompressed, {ceiling:.3f}", color=INK)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.1), ncols=3, frameon=False, fontsize=9)
     _plain(axes)

@@ -6,13 +6,13 @@ A macro-average gives every set the same weight. Errors are standard errors over
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from glie.evaluation.methods import BASELINES, NAMES, UNCOMPRESSED
+from glie.evaluation.methods import BASELINES, BY_BYTES, NAMES, UNCOMPRESSED
 from glie.evaluation.store import Result
 
 RESAMPLES = 2000  # of the bootstrap
@@ -62,7 +62,22 @@ class Results:
     @property
     def columns(self) -> list[str]:
         """The heading of each budget."""
-        return [f"{b:,} bytes" if self.in_bytes else f"k = {b}" for b in self.budgets]
+        return self.headings(self.methods)
+
+    def headings(self, methods: Collection[str]) -> list[str]:
+        """The heading of each budget, for rows of these methods. Of some of them a budget is in
+        bytes: those of k vectors."""
+        if self.in_bytes:
+            return [f"{budget:,} bytes" for budget in self.budgets]
+        if not set(methods) & set(BY_BYTES):
+            return [f"k = {k}" for k in self.budgets]
+        return [f"k = {k}, {self._bytes_of(k)}" for k in self.budgets]
+
+    def _bytes_of(self, k: int) -> str:
+        stored = [method for method in self.methods if method not in BY_BYTES]
+        found = [self.of(data, method, k) for data in self.datasets for method in stored]
+        sizes = {round(result.bytes_per_page) for each in found for result in each}
+        return f"{sizes.pop():,} bytes" if len(sizes) == 1 else "or its bytes"
 
     @property
     def methods(self) -> list[str]:

@@ -168,7 +168,7 @@ def ladder(results: Results) -> Table | None:
             below = results.macro(steps[place - 1], k).mean if place else 0.0
             cells.append(f"{here.mean - below:+.3f}" if place else f"{here.mean:.3f}")
         body.append([method, *cells])
-    header = ["part", *results.columns]
+    header = ["part", *results.headings(steps)]
     return Table("ladder", "The ladder: what each part adds to nDCG@5", header, body)
 
 

@@ -85,7 +85,7 @@ def adapt(
         texts = [text for batch in held for text in _texts(batch)[:FIRST_PAGES]]
         codec = codec.beside_text(_text_bytes(texts[:FIRST_PAGES], analyzer))
         codec = codec.for_pages(first, more=more, encoder=encoder)
-        if candidates_pay(known) and codec.adapts:  # not with a table of its own, which is chosen
+        if candidates_pay(known):
             codec = codec.beside_candidates()
     return codec, batches
 

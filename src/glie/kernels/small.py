@@ -17,6 +17,10 @@ MOST_PRODUCTS = 2_000_000_000
 # The same where loops were never compiled on this machine, which takes ten seconds.
 BEFORE_COMPILING = 4 * MOST_PRODUCTS
 
+# About what compressing a page of 400 vectors takes: pages of documents have 100 to 1,000.
+PRODUCTS_A_PAGE = 200_000_000
+COMPILING_SECONDS = 15.0  # on two cores of a laptop
+
 _LOOPS = "glie.kernels._compiled"  # every other file of loops imports it
 _done = 0
 
@@ -28,6 +32,14 @@ def is_small(products: int) -> bool:
         return False
     work = _done + products
     return work <= MOST_PRODUCTS or (work <= BEFORE_COMPILING and not _are_kept())
+
+
+def compiling_ahead(pages: int) -> bool:
+    """Whether compressing so many pages will probably compile the loops, as it does once on a
+    machine."""
+    return (
+        _LOOPS not in sys.modules and pages * PRODUCTS_A_PAGE > BEFORE_COMPILING and not _are_kept()
+    )
 
 
 @functools.cache

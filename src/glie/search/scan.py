@@ -187,7 +187,7 @@ def scan_candidates(
         candidates = candidates_for(pages, top)
     wanted = min(pages, max(candidates, top))
     if probes is None:
-        probes = probes_for(ivf_pq.lists)
+        probes = probes_for(ivf_pq.lists, blocks[0].vectors.rows.shape[1])
     positions, scores = list[Ints](), list[Floats]()
     scanned = estimated = bytes_read = 0
     for q in range(len(queries)):

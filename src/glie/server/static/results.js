@@ -207,6 +207,15 @@ function showList(chosen) {
     ...chosen.map((name) => h("button", { type: "button", class: "chip chosen", "aria-label": `Not only ${name}`, onclick: () => choose(name, false) }, short(name), " ✕")));
   narrow();
   if (wasTyping) field.focus();
+  const shown = $("filters").querySelector("details");
+  shown.addEventListener("click", (event) => {  // what is typed next narrows the list
+    if (event.target.closest("summary")) setTimeout(() => { if (shown.open) field.focus(); });
+  });
+  shown.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return;
+    shown.open = false;
+    shown.querySelector("summary").focus();
+  });
 }
 addEventListener("click", (event) => {
   const list = $("filters").querySelector("details[open]");
