@@ -223,6 +223,15 @@ def test_a_page_of_two_shards_is_deleted_from_both(many: ShardedIndex) -> None:
     glie.Index.open(many.shards[elsewhere].path).merge(part)
     many.refresh()
     assert many.ids.count(page) == 2
+    for shortlist in (0, 50):  # found once, as its own shard has it
+        vectors = many.shards[many.shard_of(page)].codes([page]).vectors[0]
+        for top in (3, len(many)):
+            hits = many.search([vectors], top, shortlist=shortlist, normalize=True)[0]
+            assert len(hits.ids) == len({*hits.ids}) == min(top, len(many) - 1)
+            assert hits.ids[0] == page
+    found = many.search([make_arrays(1, dim=DIM)[0]], len(many))[0]
+    alone = many.shards[many.shard_of(page)].search([make_arrays(1, dim=DIM)[0]], len(many))[0]
+    assert found.scores[found.ids.index(page)] == alone.scores[alone.ids.index(page)]
     assert many.delete([page]) == 1
     assert page not in many
 

@@ -224,6 +224,9 @@ def test_settings_of_qdrant_edge(index: glie.Index, tmp_path: Path) -> None:
         other.create(16, COMPACT, {"shards": 1})
     with pytest.raises(glie.InputError, match="datatype: expected one of float32"):
         other.create(16, COMPACT, {"datatype": "int3"})
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(glie.EngineError, match="is a file; expected a folder"):
+        engines.connect("qdrant-edge", tmp_path / "file", "reports")
     with pytest.raises(glie.EngineError, match="another process has it open"):
         Collection.open(engines.connect("qdrant-edge", tmp_path, "reports"))
     pages.close()

@@ -16,6 +16,7 @@ from glie import engines
 from glie.engines import Collection
 from glie.engines.base import COMPACT, MULTIVECTOR
 from glie.engines.postgres import Postgres
+from glie.engines.postgres_errors import shown
 from tests.conftest import make_arrays
 from tests.engines.conftest import Server
 from tests.engines.test_contract import COUNT, assert_same, make_index, queries
@@ -154,6 +155,13 @@ def test_servers_that_cannot_be_asked(address: str) -> None:
     ) as error:
         engines.connect("postgres", address.replace("postgres@", "nobody:secret@"), "reports")
     assert "secret" not in str(error.value)
+    for where in (
+        "host=127.0.0.1 port=9 password=secret",
+        "postgresql://127.0.0.1:9/x?password=secret",
+    ):
+        with pytest.raises(glie.EngineError, match=r"cannot be reached") as error:
+            engines.connect("postgres", where, "reports")
+        assert "secret" not in str(error.value)
     with pytest.raises(glie.InputError, match=r"address like postgresql://user@host:5432/database"):
         engines.connect("postgres", "http://127.0.0.1:5432", "reports")
     with pytest.raises(glie.InputError, match=r"invalid .*option .*nonsense"):
@@ -232,6 +240,38 @@ def test_a_cluster_of_three(cluster: tuple[Server, list[Server]], tmp_path: Path
     assert not again.exists()  # nor on the shards that could be reached:
     again.create(16, COMPACT, {"shards": settings["shards"][:2]})
     again.close()
+
+
+def test_a_shard_gets_its_own_password_alone(
+    cluster: tuple[Server, list[Server]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coordinator, shards = cluster
+    engine = engines.connect("postgres", coordinator.url, "own", password="ours", sslmode="prefer")
+    connect, asked = psycopg.connect, list[dict[str, Any]]()
+
+    def seen(address: str, **options: Any) -> Any:
+        asked.append(options)
+        return connect(address, **options)
+
+    monkeypatch.setattr(psycopg, "connect", seen)
+    urls = [shards[0].url, shards[1].url.replace("postgres@", "postgres:theirs@")]
+    engine.create(16, COMPACT, {"shards": urls})
+    assert [sorted(options) for options in asked] == [["connect_timeout", "sslmode"]] * 2
+    engine.close()
+
+
+def test_passwords_are_not_shown() -> None:
+    for address, said in (
+        ("postgresql://u:a@h:1/x", "postgresql://u@h:1/x"),
+        (
+            "postgresql://h/x?password=a&sslmode=require",
+            "postgresql://h/x?password=...&sslmode=require",
+        ),
+        ("host=h password='a b\\' c' user=u", "host=h password=... user=u"),
+        ("password = a\\ b host=h", "password = ... host=h"),
+        ("host=h passfile=f", "host=h passfile=f"),
+    ):
+        assert shown(address) == said
 
 
 def test_what_an_administrator_must_allow(

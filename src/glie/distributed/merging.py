@@ -30,6 +30,12 @@ class Best(NamedTuple):
     parts: Parts | None = None
 
 
+def taken(best: Best, rows: Sequence[int]) -> Best:
+    """Some of the best pages."""
+    parts = None if best.parts is None else Parts(*(part[rows] for part in best.parts))
+    return Best([best.pages[row] for row in rows], best.scores[rows], parts)
+
+
 class Listed(NamedTuple):
     """The best pages of all shards for one query, by their codes."""
 

@@ -50,6 +50,8 @@ class Pages(Protocol):
 
     def by_shard(self, ids: Iterable[str]) -> dict[str, list[str]]: ...
 
+    def shard_of(self, page_or_document: str) -> str: ...
+
 
 class Search:
     """One search of the states that a ShardedIndex shows."""
@@ -66,6 +68,7 @@ class Search:
     ) -> None:
         """Check what is asked. `began` is a time of time.monotonic()."""
         self._path, self._state, self._fleet = pages.path, state, fleet
+        self._shard_of = pages.shard_of
         self._began, self._seconds = began, seconds
         self._top = options.top
         texts = _texts(pages, options)
@@ -120,7 +123,7 @@ class Search:
             costs += [answer.cost for answer in second.values()]
             if answers.missing and not second:
                 raise self._no_answer()
-        best = [self._best(q, mine, second) for q, mine in enumerate(lists)]
+        best = [self._distinct(q, mine, second) for q, mine in enumerate(lists)]
         cost = total(costs, time.monotonic() - self._began)
         cost = dataclasses.replace(cost, missing=tuple(sorted(self._missing)))
         return [self._as_hits(found, cost) for found in best]
@@ -132,8 +135,31 @@ class Search:
             "`glie cluster status` shows the replicas"
         )
 
-    def _best(self, q: int, mine: merging.Listed, second: dict[str, Any]) -> Best:
-        asked, top = self._asked, self._top
+    def _distinct(self, q: int, mine: merging.Listed, second: dict[str, Any]) -> Best:
+        """The best pages, each once: two shards hold a page whose move was interrupted."""
+        top = self._top
+        while True:
+            found = self._best(q, mine, second, top)
+            kept = self._kept(found.pages)
+            if len(kept) == len(found.pages) <= self._top:
+                return found
+            if len(kept) >= self._top or len(found.pages) < top:
+                return merging.taken(found, kept[: self._top])
+            top *= 2
+
+    def _kept(self, pages: list[tuple[str, int]]) -> list[int]:
+        """The rows of pages that count: of a page in two shards the one where its name says."""
+        kept, seen, indexes = list[int](), set[str](), self._state.indexes
+        for row, (shard, at) in enumerate(pages):
+            page_id = state_of(indexes[shard]).record(at)[0]
+            home = self._shard_of(page_id)
+            if page_id not in seen and (shard == home or page_id not in indexes[home]):
+                seen.add(page_id)
+                kept.append(row)
+        return kept
+
+    def _best(self, q: int, mine: merging.Listed, second: dict[str, Any], top: int) -> Best:
+        asked = self._asked
         if asked.queries is None:
             return merging.best_lexical(second, q, top)
         if asked.texts is not None:

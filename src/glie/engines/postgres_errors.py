@@ -13,6 +13,8 @@ EXTENSION = re.compile(r'permission denied to create extension "(\w+)"')
 WRAPPER = re.compile("permission denied for foreign-data wrapper")
 TYPE = re.compile(r'type "\w+" does not exist')
 REFUSED = re.compile("authentication failed|password|pg_hba|role .* does not exist")
+# as a parameter of a URL, and in the form "host=... password='...'"
+SECRET = re.compile(r"(password\s*=\s*)('(?:\\.|[^'\\])*'?|(?:\\.|[^\s&])+)", re.IGNORECASE)
 UNREACHABLE = ("08", "57P")  # classes of errors: no connection, and a server that stops or starts
 
 
@@ -54,5 +56,6 @@ def told_as(place: str) -> Iterator[None]:
 
 
 def shown(address: str) -> str:
-    """An address without its password."""
-    return re.sub(r"(?<=://)([^/@:]*):[^/@]*@", r"\1@", address)
+    """An address without its passwords."""
+    without = re.sub(r"(?<=://)([^/@:]*):[^/@]*@", r"\1@", address)
+    return SECRET.sub(r"\1...", without)

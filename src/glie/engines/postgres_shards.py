@@ -48,7 +48,7 @@ def divide(
     with ExitStack() as stack:  # the shards commit together, at the end
         for number, address in enumerate(shards):
             with told_as(f"{place}, shard {shown(address)}"):
-                there = stack.enter_context(psycopg.connect(address, **how))
+                there = stack.enter_context(psycopg.connect(address, **_for_shard(address, how)))
                 there.execute(VECTOR)
                 make_table(there, name, columns)
                 schema = there.execute("SELECT current_schema()").fetchone()
@@ -57,6 +57,15 @@ def divide(
             share = sql.Literal(len(shards)), sql.Literal(number)
             table = sql.Literal(schema[0] if schema else "public"), sql.Literal(name)
             connection.execute(made.format(*partition, *share, sql.Identifier(server), *table))
+
+
+def _for_shard(address: str, how: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of the coordinator that a shard takes too: not its password, and none that the
+    address of the shard gives itself."""
+    from psycopg.conninfo import conninfo_to_dict
+
+    own = {"password", *conninfo_to_dict(address)}
+    return {key: value for key, value in how.items() if key not in own}
 
 
 def _server(connection: Any, address: str) -> str:

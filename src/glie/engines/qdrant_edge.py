@@ -71,6 +71,8 @@ class QdrantEdge:
         self._folder = Path(location) / collection
         self._opened: Any = None
         self.place = f"qdrant-edge in {self._folder}"
+        if Path(location).is_file():
+            raise EngineError(f"{self.place}: {location} is a file; expected a folder")
         self._conditions = Conditions(
             qdrant_edge,
             range=qdrant_edge.RangeFloat,
