@@ -50,7 +50,10 @@ def synthetic_pages(count: int, *, n: int = 1031, dim: int = 128, seed: int = 0)
 
 
 def interleaved(contenders: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Median seconds of each contender; they run in turns, so that noise affects all alike."""
+    """Median seconds of each contender; they run in turns, so that noise affects all alike. With
+    the compiled loops: benchmarks/start.py measures the work before them."""
+    import glie.kernels._compiled  # noqa: F401
+
     for run in contenders.values():
         run()  # compile, load and warm up
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
