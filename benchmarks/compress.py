@@ -18,7 +18,7 @@ from pathlib import Path
 import faiss
 import numpy as np
 import torch
-from common import interleaved, load_pages, machine, publish
+from common import interleaved, load_pages, machine, publish, synthetic_pages
 from sentence_transformers.multi_vector_encoder.modules.token_pooling import (
     HierarchicalTokenPooling,
 )
@@ -31,6 +31,7 @@ from glie.codec.choose import FAMILIES
 from glie.pages import Floats
 
 BUDGET = 520  # the default of an index
+COLQWEN = 779  # vectors of a page, as ColQwen2 makes them
 
 
 def sklearn_objectives(pages: glie.Pages, k: int) -> list[float]:
@@ -120,6 +121,8 @@ def main() -> None:
             )
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
+    if arguments.pages is None:
+        pages = glie.Pages(synthetic_pages(arguments.count, n=COLQWEN), normalize=True)
     of_budget(pages, arguments.rounds)
 
 

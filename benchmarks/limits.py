@@ -35,10 +35,9 @@ STEPS = 500_000  # of the loop that only multiplies
 BYTES = 200_000_000  # read to measure memory
 ROWS_PER_BLOCK = 2048  # of NumKong's products
 CHAINS = 12  # of products at once: enough to hide how long one takes
-# What adds products, and how many of them in a lane.
+# What adds products, and how many of them in a lane. Coarse scans are in int8, of bfloat16 too.
 UNITS = {
     "float32": (_tiles.IN_FLOATS, 1),
-    "bf16": (_tiles.IN_PAIRS, 2),
     "int8": (_tiles.IN_SMALL, 4),
 }
 

@@ -3,17 +3,8 @@
 import numpy as np
 
 from glie.kernels._compiled import _compile, sums
-from glie.kernels._tiles import (
-    LANES,
-    ROWS,
-    UNIT,
-    address,
-    copy_bytes,
-    prefetch,
-    round_halves,
-    score_levels,
-    split_rows,
-)
+from glie.kernels._levels import round_halves, split_rows
+from glie.kernels._tiles import LANES, ROWS, UNIT, address, copy_bytes, prefetch, score_levels
 
 AHEAD = 4  # pages between prefetch and use: candidates lie far apart in memory
 LINE = 64  # bytes that come into a cache together

@@ -17,21 +17,10 @@ if config.DISABLE_JIT:
         "NUMBA_DISABLE_JIT: found 1, but this much work needs compiled loops; unset the variable"
     )
 
-from glie.kernels._tiles import (
-    LANES,
-    ROWS,
-    address,
-    copy_bytes,
-    score_floats,
-    split_1,
-    split_2,
-    split_4,
-    split_8,
-    widen_halves,
-)
+from glie.kernels._levels import split_1, split_2, split_4, split_8
+from glie.kernels._tiles import LANES, ROWS, address, copy_bytes, score_floats, widen_halves
 from glie.kernels.loop_cache import cache_of
 
-_score_rows = score_floats
 REASSOCIATE = {"reassoc", "contract", "nsz", "arcp"}
 
 
