@@ -19,7 +19,7 @@ from tests.documents.test_documents import make_pdf
 from tests.server.browser import CHROMIUM, chromium, open_page, served
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, ConsoleMessage, Page
 
 LINES = [
     "Capital expenditure in 2018 was 1,577 million dollars\nand was spent on turbines",
@@ -103,7 +103,11 @@ def page(browser: Browser, address: str) -> Iterator[Page]:
     opened = open_page(browser, "about:blank")
     wrong: list[str] = []
     opened.on("pageerror", lambda error: wrong.append(str(error)))
-    opened.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
+    opened.on("console", lambda said: note(said) if said.type == "error" else None)
+
+    def note(said: ConsoleMessage) -> None:
+        wrong.append(f"{said.text} {said.location['url']}")
+
     hosts = set[str]()
     opened.on("request", lambda request: hosts.add(urlsplit(request.url).netloc))
     opened.goto(address)

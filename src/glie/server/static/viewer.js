@@ -73,7 +73,7 @@ export function drawPage() {
   if (picture) {
     const image = h("img", { alt: `${page.document}, page ${page.page}`, src: pagePath(page.id, "/image"), draggable: "false" });
     const layer = h("div", { class: "textlayer" });
-    image.addEventListener("load", () => { stage.classList.remove("unread"); if (!layer.childNodes.length) layText(layer, image, turn); });
+    image.addEventListener("load", () => { stage.classList.remove("unread"); if (shown.turn === turn && !layer.childNodes.length) layText(layer, image, turn); });
     image.addEventListener("error", () => { stage.classList.remove("unread"); stage.replaceChildren(h("p", { class: "none" }, page.note ?? "The page cannot be drawn.")); });
     stage.replaceChildren(h("div", { class: "leafwrap" }, image, h("div", { class: "heat", "aria-hidden": "true" }), layer));
   } else if (page.text) {
