@@ -171,6 +171,8 @@ def test_upload_a_pdf_find_it_and_delete_it(page: Page, tmp_path: Path) -> None:
     page.keyboard.press("Escape")
     ask(page, "otters holding hands")
     assert page.locator("#results .name").first.inner_text() == "otters.pdf"
+    # or the browser asks for a picture of what is deleted next
+    expect(page.locator("#results .thumb.loading")).to_have_count(0)
     page.click("#manage")
     page.click("text=Delete >> nth=-1")
     page.click("text=Really?")
